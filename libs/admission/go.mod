@@ -1,0 +1,3 @@
+module github.com/tollgate-platform/tollgate/libs/admission
+
+go 1.26.0

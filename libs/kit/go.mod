@@ -1,0 +1,3 @@
+module github.com/tollgate-platform/tollgate/libs/kit
+
+go 1.26.0

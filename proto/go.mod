@@ -1,3 +1,34 @@
 module github.com/tollgate-platform/tollgate/proto
 
 go 1.26.0
+
+tool (
+	connectrpc.com/connect/cmd/protoc-gen-connect-go
+	google.golang.org/protobuf/cmd/protoc-gen-go
+)
+
+require (
+	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.2
+	connectrpc.com/connect v1.21.1
+	google.golang.org/protobuf v1.36.12
+)
+
+replace (
+	github.com/tollgate-platform/tollgate/cmd/tollgate => ../cmd/tollgate
+	github.com/tollgate-platform/tollgate/libs/admission => ../libs/admission
+	github.com/tollgate-platform/tollgate/libs/auth => ../libs/auth
+	github.com/tollgate-platform/tollgate/libs/chassis => ../libs/chassis
+	github.com/tollgate-platform/tollgate/libs/kit => ../libs/kit
+	github.com/tollgate-platform/tollgate/libs/ledger => ../libs/ledger
+	github.com/tollgate-platform/tollgate/libs/receipt => ../libs/receipt
+	github.com/tollgate-platform/tollgate/libs/runtime => ../libs/runtime
+	github.com/tollgate-platform/tollgate/libs/testkit => ../libs/testkit
+	github.com/tollgate-platform/tollgate/services/admin => ../services/admin
+	github.com/tollgate-platform/tollgate/services/gateway => ../services/gateway
+	github.com/tollgate-platform/tollgate/services/lease => ../services/lease
+	github.com/tollgate-platform/tollgate/services/receipts => ../services/receipts
+	github.com/tollgate-platform/tollgate/services/snapshot => ../services/snapshot
+	github.com/tollgate-platform/tollgate/services/usage => ../services/usage
+	github.com/tollgate-platform/tollgate/sql => ../sql
+	github.com/tollgate-platform/tollgate/tests => ../tests
+)

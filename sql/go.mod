@@ -1,3 +1,32 @@
 module github.com/tollgate-platform/tollgate/sql
 
 go 1.26.0
+
+require github.com/pressly/goose/v3 v3.30.1
+
+require (
+	github.com/mfridman/interpolate v0.2.0 // indirect
+	github.com/sethvargo/go-retry v0.5.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
+)
+
+replace (
+	github.com/tollgate-platform/tollgate/cmd/tollgate => ../cmd/tollgate
+	github.com/tollgate-platform/tollgate/libs/admission => ../libs/admission
+	github.com/tollgate-platform/tollgate/libs/auth => ../libs/auth
+	github.com/tollgate-platform/tollgate/libs/chassis => ../libs/chassis
+	github.com/tollgate-platform/tollgate/libs/kit => ../libs/kit
+	github.com/tollgate-platform/tollgate/libs/ledger => ../libs/ledger
+	github.com/tollgate-platform/tollgate/libs/receipt => ../libs/receipt
+	github.com/tollgate-platform/tollgate/libs/runtime => ../libs/runtime
+	github.com/tollgate-platform/tollgate/libs/testkit => ../libs/testkit
+	github.com/tollgate-platform/tollgate/proto => ../proto
+	github.com/tollgate-platform/tollgate/services/admin => ../services/admin
+	github.com/tollgate-platform/tollgate/services/gateway => ../services/gateway
+	github.com/tollgate-platform/tollgate/services/lease => ../services/lease
+	github.com/tollgate-platform/tollgate/services/receipts => ../services/receipts
+	github.com/tollgate-platform/tollgate/services/snapshot => ../services/snapshot
+	github.com/tollgate-platform/tollgate/services/usage => ../services/usage
+	github.com/tollgate-platform/tollgate/tests => ../tests
+)

@@ -250,7 +250,7 @@ type Budget struct {
 	// How often the allowance starts anew.
 	Period Period `protobuf:"varint,1,opt,name=period,proto3,enum=tollgate.common.v1.Period" json:"period,omitempty"`
 	// Units granted at each boundary.
-	AllowanceUnits uint64 `protobuf:"varint,2,opt,name=allowance_units,json=allowanceUnits,proto3" json:"allowance_units,omitempty"`
+	AllowanceUnits int64 `protobuf:"varint,2,opt,name=allowance_units,json=allowanceUnits,proto3" json:"allowance_units,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -292,7 +292,7 @@ func (x *Budget) GetPeriod() Period {
 	return Period_PERIOD_UNSPECIFIED
 }
 
-func (x *Budget) GetAllowanceUnits() uint64 {
+func (x *Budget) GetAllowanceUnits() int64 {
 	if x != nil {
 		return x.AllowanceUnits
 	}
@@ -304,11 +304,11 @@ func (x *Budget) GetAllowanceUnits() uint64 {
 type AccountLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Reservations per aligned UTC minute.
-	RequestsPerMinute *uint64 `protobuf:"varint,1,opt,name=requests_per_minute,json=requestsPerMinute,proto3,oneof" json:"requests_per_minute,omitempty"`
+	RequestsPerMinute *int64 `protobuf:"varint,1,opt,name=requests_per_minute,json=requestsPerMinute,proto3,oneof" json:"requests_per_minute,omitempty"`
 	// Tokens (prompt and asked output) per aligned UTC minute.
-	TokensPerMinute *uint64 `protobuf:"varint,2,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
+	TokensPerMinute *int64 `protobuf:"varint,2,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
 	// Reservations open at once.
-	MaxConcurrent *uint64 `protobuf:"varint,3,opt,name=max_concurrent,json=maxConcurrent,proto3,oneof" json:"max_concurrent,omitempty"`
+	MaxConcurrent *int64 `protobuf:"varint,3,opt,name=max_concurrent,json=maxConcurrent,proto3,oneof" json:"max_concurrent,omitempty"`
 	// Whether Reserve may go beyond the balance: the shortfall is then recorded as overage.
 	Uncapped      bool `protobuf:"varint,4,opt,name=uncapped,proto3" json:"uncapped,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -345,21 +345,21 @@ func (*AccountLimits) Descriptor() ([]byte, []int) {
 	return file_tollgate_common_v1_account_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *AccountLimits) GetRequestsPerMinute() uint64 {
+func (x *AccountLimits) GetRequestsPerMinute() int64 {
 	if x != nil && x.RequestsPerMinute != nil {
 		return *x.RequestsPerMinute
 	}
 	return 0
 }
 
-func (x *AccountLimits) GetTokensPerMinute() uint64 {
+func (x *AccountLimits) GetTokensPerMinute() int64 {
 	if x != nil && x.TokensPerMinute != nil {
 		return *x.TokensPerMinute
 	}
 	return 0
 }
 
-func (x *AccountLimits) GetMaxConcurrent() uint64 {
+func (x *AccountLimits) GetMaxConcurrent() int64 {
 	if x != nil && x.MaxConcurrent != nil {
 		return *x.MaxConcurrent
 	}
@@ -378,7 +378,7 @@ func (x *AccountLimits) GetUncapped() bool {
 type BudgetView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Balance and unspent active grants.
-	RemainingUnits uint64 `protobuf:"varint,1,opt,name=remaining_units,json=remainingUnits,proto3" json:"remaining_units,omitempty"`
+	RemainingUnits int64 `protobuf:"varint,1,opt,name=remaining_units,json=remainingUnits,proto3" json:"remaining_units,omitempty"`
 	// When the allowance starts anew; absent without a budget.
 	PeriodEndUnixNanos *int64 `protobuf:"varint,2,opt,name=period_end_unix_nanos,json=periodEndUnixNanos,proto3,oneof" json:"period_end_unix_nanos,omitempty"`
 	unknownFields      protoimpl.UnknownFields
@@ -415,7 +415,7 @@ func (*BudgetView) Descriptor() ([]byte, []int) {
 	return file_tollgate_common_v1_account_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *BudgetView) GetRemainingUnits() uint64 {
+func (x *BudgetView) GetRemainingUnits() int64 {
 	if x != nil {
 		return x.RemainingUnits
 	}
@@ -433,24 +433,22 @@ var File_tollgate_common_v1_account_proto protoreflect.FileDescriptor
 
 const file_tollgate_common_v1_account_proto_rawDesc = "" +
 	"\n" +
-	" tollgate/common/v1/account.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\"\x82\x01\n" +
+	" tollgate/common/v1/account.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\"z\n" +
 	"\x06Budget\x12>\n" +
 	"\x06period\x18\x01 \x01(\x0e2\x1a.tollgate.common.v1.PeriodB\n" +
-	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x06period\x128\n" +
-	"\x0fallowance_units\x18\x02 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0eallowanceUnits\"\xb7\x02\n" +
-	"\rAccountLimits\x12F\n" +
-	"\x13requests_per_minute\x18\x01 \x01(\x04B\x11\xbaH\x0e2\f\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f \x00H\x00R\x11requestsPerMinute\x88\x01\x01\x12B\n" +
-	"\x11tokens_per_minute\x18\x02 \x01(\x04B\x11\xbaH\x0e2\f\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f \x00H\x01R\x0ftokensPerMinute\x88\x01\x01\x12=\n" +
-	"\x0emax_concurrent\x18\x03 \x01(\x04B\x11\xbaH\x0e2\f\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f \x00H\x02R\rmaxConcurrent\x88\x01\x01\x12\x1a\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x06period\x120\n" +
+	"\x0fallowance_units\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0eallowanceUnits\"\x99\x02\n" +
+	"\rAccountLimits\x12<\n" +
+	"\x13requests_per_minute\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x11requestsPerMinute\x88\x01\x01\x128\n" +
+	"\x11tokens_per_minute\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x01R\x0ftokensPerMinute\x88\x01\x01\x123\n" +
+	"\x0emax_concurrent\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x02R\rmaxConcurrent\x88\x01\x01\x12\x1a\n" +
 	"\buncapped\x18\x04 \x01(\bR\buncappedB\x16\n" +
 	"\x14_requests_per_minuteB\x14\n" +
 	"\x12_tokens_per_minuteB\x11\n" +
-	"\x0f_max_concurrent\"\xa1\x01\n" +
+	"\x0f_max_concurrent\"\x99\x01\n" +
 	"\n" +
-	"BudgetView\x128\n" +
-	"\x0fremaining_units\x18\x01 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0eremainingUnits\x12?\n" +
+	"BudgetView\x120\n" +
+	"\x0fremaining_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0eremainingUnits\x12?\n" +
 	"\x15period_end_unix_nanos\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x12periodEndUnixNanos\x88\x01\x01B\x18\n" +
 	"\x16_period_end_unix_nanos*\x83\x01\n" +
 	"\rAccountStatus\x12\x1e\n" +

@@ -105,9 +105,9 @@ type Hold struct {
 	// Catalogue id of the model.
 	Model string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
 	// Output tokens the request may produce.
-	MaxOutputTokens uint64 `protobuf:"varint,7,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
+	MaxOutputTokens int64 `protobuf:"varint,7,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
 	// Worst case cost. An execution may not reserve more.
-	ExposureUnits uint64 `protobuf:"varint,8,opt,name=exposure_units,json=exposureUnits,proto3" json:"exposure_units,omitempty"`
+	ExposureUnits int64 `protobuf:"varint,8,opt,name=exposure_units,json=exposureUnits,proto3" json:"exposure_units,omitempty"`
 	// The rule that matched, as a sentence.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Where it stands.
@@ -200,14 +200,14 @@ func (x *Hold) GetModel() string {
 	return ""
 }
 
-func (x *Hold) GetMaxOutputTokens() uint64 {
+func (x *Hold) GetMaxOutputTokens() int64 {
 	if x != nil {
 		return x.MaxOutputTokens
 	}
 	return 0
 }
 
-func (x *Hold) GetExposureUnits() uint64 {
+func (x *Hold) GetExposureUnits() int64 {
 	if x != nil {
 		return x.ExposureUnits
 	}
@@ -274,7 +274,7 @@ var File_tollgate_common_v1_hold_proto protoreflect.FileDescriptor
 
 const file_tollgate_common_v1_hold_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtollgate/common/v1/hold.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\"\x84\x06\n" +
+	"\x1dtollgate/common/v1/hold.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\"\xf4\x05\n" +
 	"\x04Hold\x12.\n" +
 	"\ahold_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x06holdId\x124\n" +
 	"\n" +
@@ -282,11 +282,9 @@ const file_tollgate_common_v1_hold_proto_rawDesc = "" +
 	"\x06tenant\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x06tenant\x12+\n" +
 	"\frequested_by\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\vrequestedBy\x12#\n" +
 	"\bendpoint\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\bendpoint\x12\x1e\n" +
-	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x12;\n" +
-	"\x11max_output_tokens\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0fmaxOutputTokens\x126\n" +
-	"\x0eexposure_units\x18\b \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\rexposureUnits\x12 \n" +
+	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x123\n" +
+	"\x11max_output_tokens\x18\a \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0fmaxOutputTokens\x12.\n" +
+	"\x0eexposure_units\x18\b \x01(\x03B\a\xbaH\x04\"\x02(\x00R\rexposureUnits\x12 \n" +
 	"\x06reason\x18\t \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02R\x06reason\x123\n" +
 	"\x05state\x18\n" +
 	" \x01(\x0e2\x1d.tollgate.common.v1.HoldStateR\x05state\x121\n" +

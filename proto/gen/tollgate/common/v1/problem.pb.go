@@ -158,6 +158,8 @@ const (
 	Reason_REASON_POLICY_NOT_FOUND Reason = 205
 	// The policy document breaks its schema.
 	Reason_REASON_POLICY_INVALID Reason = 206
+	// The policy document is above its bound.
+	Reason_REASON_POLICY_TOO_LARGE Reason = 212
 	// Policy could not be refreshed within its bound; nothing is admitted.
 	Reason_REASON_POLICY_STALE Reason = 207
 	// A provisioner may publish approved templates only.
@@ -172,6 +174,8 @@ const (
 	Reason_REASON_RECEIPTS_NOT_ENABLED Reason = 250
 	// The receipt could not be made durable.
 	Reason_REASON_RECEIPT_UNAVAILABLE Reason = 251
+	// The evidence to write is wrong in itself; the title names the field.
+	Reason_REASON_RECEIPT_INVALID Reason = 256
 	// A write to the chain failed; it stays closed until restart and verification.
 	Reason_REASON_CHAIN_STOPPED Reason = 252
 	// The account has no chain of that writer.
@@ -190,10 +194,14 @@ const (
 	Reason_REASON_MISSING_MODEL Reason = 303
 	// The request has no messages.
 	Reason_REASON_NO_MESSAGES Reason = 304
+	// The messages break a rule; the title names the first.
+	Reason_REASON_MESSAGES_INVALID Reason = 318
 	// Nothing bounds the answer: neither request nor catalogue nor tenant.
 	Reason_REASON_MAX_TOKENS_REQUIRED Reason = 305
 	// A parameter has a wrong type or value.
 	Reason_REASON_INVALID_PARAMETER Reason = 306
+	// The parameters break a rule; the title names the first.
+	Reason_REASON_PARAMS_INVALID Reason = 317
 	// A parameter or header is not supported; it is never ignored.
 	Reason_REASON_UNSUPPORTED_PARAMETER Reason = 307
 	// A completion was asked to stream.
@@ -214,6 +222,8 @@ const (
 	Reason_REASON_UPSTREAM_PROTOCOL_ERROR Reason = 315
 	// The new configuration breaks a rule; the last good one stays.
 	Reason_REASON_RELOAD_FAILED Reason = 316
+	// The catalogue of models breaks a rule; the title names it.
+	Reason_REASON_CATALOG_INVALID Reason = 319
 	// The tenant requires an idempotency key.
 	Reason_REASON_IDEMPOTENCY_KEY_REQUIRED Reason = 350
 	// The idempotency key came with another request.
@@ -310,6 +320,7 @@ var (
 		204: "REASON_SNAPSHOT_MISMATCH",
 		205: "REASON_POLICY_NOT_FOUND",
 		206: "REASON_POLICY_INVALID",
+		212: "REASON_POLICY_TOO_LARGE",
 		207: "REASON_POLICY_STALE",
 		208: "REASON_POLICY_NOT_APPROVED",
 		209: "REASON_REVISION_CHANGED",
@@ -317,6 +328,7 @@ var (
 		211: "REASON_TENANT_NOT_PROVISIONED",
 		250: "REASON_RECEIPTS_NOT_ENABLED",
 		251: "REASON_RECEIPT_UNAVAILABLE",
+		256: "REASON_RECEIPT_INVALID",
 		252: "REASON_CHAIN_STOPPED",
 		253: "REASON_CHAIN_NOT_FOUND",
 		254: "REASON_ALLOW_NOT_FOUND",
@@ -326,8 +338,10 @@ var (
 		302: "REASON_MODEL_UNAVAILABLE",
 		303: "REASON_MISSING_MODEL",
 		304: "REASON_NO_MESSAGES",
+		318: "REASON_MESSAGES_INVALID",
 		305: "REASON_MAX_TOKENS_REQUIRED",
 		306: "REASON_INVALID_PARAMETER",
+		317: "REASON_PARAMS_INVALID",
 		307: "REASON_UNSUPPORTED_PARAMETER",
 		308: "REASON_STREAM_NOT_ALLOWED",
 		309: "REASON_LIMIT_EXCEEDED",
@@ -338,6 +352,7 @@ var (
 		314: "REASON_UPSTREAM_TIMEOUT",
 		315: "REASON_UPSTREAM_PROTOCOL_ERROR",
 		316: "REASON_RELOAD_FAILED",
+		319: "REASON_CATALOG_INVALID",
 		350: "REASON_IDEMPOTENCY_KEY_REQUIRED",
 		351: "REASON_IDEMPOTENCY_KEY_REUSED",
 		352: "REASON_REQUEST_IN_PROGRESS",
@@ -418,6 +433,7 @@ var (
 		"REASON_SNAPSHOT_MISMATCH":        204,
 		"REASON_POLICY_NOT_FOUND":         205,
 		"REASON_POLICY_INVALID":           206,
+		"REASON_POLICY_TOO_LARGE":         212,
 		"REASON_POLICY_STALE":             207,
 		"REASON_POLICY_NOT_APPROVED":      208,
 		"REASON_REVISION_CHANGED":         209,
@@ -425,6 +441,7 @@ var (
 		"REASON_TENANT_NOT_PROVISIONED":   211,
 		"REASON_RECEIPTS_NOT_ENABLED":     250,
 		"REASON_RECEIPT_UNAVAILABLE":      251,
+		"REASON_RECEIPT_INVALID":          256,
 		"REASON_CHAIN_STOPPED":            252,
 		"REASON_CHAIN_NOT_FOUND":          253,
 		"REASON_ALLOW_NOT_FOUND":          254,
@@ -434,8 +451,10 @@ var (
 		"REASON_MODEL_UNAVAILABLE":        302,
 		"REASON_MISSING_MODEL":            303,
 		"REASON_NO_MESSAGES":              304,
+		"REASON_MESSAGES_INVALID":         318,
 		"REASON_MAX_TOKENS_REQUIRED":      305,
 		"REASON_INVALID_PARAMETER":        306,
+		"REASON_PARAMS_INVALID":           317,
 		"REASON_UNSUPPORTED_PARAMETER":    307,
 		"REASON_STREAM_NOT_ALLOWED":       308,
 		"REASON_LIMIT_EXCEEDED":           309,
@@ -446,6 +465,7 @@ var (
 		"REASON_UPSTREAM_TIMEOUT":         314,
 		"REASON_UPSTREAM_PROTOCOL_ERROR":  315,
 		"REASON_RELOAD_FAILED":            316,
+		"REASON_CATALOG_INVALID":          319,
 		"REASON_IDEMPOTENCY_KEY_REQUIRED": 350,
 		"REASON_IDEMPOTENCY_KEY_REUSED":   351,
 		"REASON_REQUEST_IN_PROGRESS":      352,
@@ -651,7 +671,7 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x05field\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05field\x12+\n" +
 	"\n" +
 	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01B\r\n" +
-	"\v_wait_nanos*\x97\x18\n" +
+	"\v_wait_nanos*\xa9\x19\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fREASON_INTERNAL\x10\x01\x12\x1b\n" +
@@ -718,14 +738,16 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x15REASON_SNAPSHOT_STALE\x10\xcb\x01\x12\x1d\n" +
 	"\x18REASON_SNAPSHOT_MISMATCH\x10\xcc\x01\x12\x1c\n" +
 	"\x17REASON_POLICY_NOT_FOUND\x10\xcd\x01\x12\x1a\n" +
-	"\x15REASON_POLICY_INVALID\x10\xce\x01\x12\x18\n" +
+	"\x15REASON_POLICY_INVALID\x10\xce\x01\x12\x1c\n" +
+	"\x17REASON_POLICY_TOO_LARGE\x10\xd4\x01\x12\x18\n" +
 	"\x13REASON_POLICY_STALE\x10\xcf\x01\x12\x1f\n" +
 	"\x1aREASON_POLICY_NOT_APPROVED\x10\xd0\x01\x12\x1c\n" +
 	"\x17REASON_REVISION_CHANGED\x10\xd1\x01\x12\x1b\n" +
 	"\x16REASON_TENANTS_INVALID\x10\xd2\x01\x12\"\n" +
 	"\x1dREASON_TENANT_NOT_PROVISIONED\x10\xd3\x01\x12 \n" +
 	"\x1bREASON_RECEIPTS_NOT_ENABLED\x10\xfa\x01\x12\x1f\n" +
-	"\x1aREASON_RECEIPT_UNAVAILABLE\x10\xfb\x01\x12\x19\n" +
+	"\x1aREASON_RECEIPT_UNAVAILABLE\x10\xfb\x01\x12\x1b\n" +
+	"\x16REASON_RECEIPT_INVALID\x10\x80\x02\x12\x19\n" +
 	"\x14REASON_CHAIN_STOPPED\x10\xfc\x01\x12\x1b\n" +
 	"\x16REASON_CHAIN_NOT_FOUND\x10\xfd\x01\x12\x1b\n" +
 	"\x16REASON_ALLOW_NOT_FOUND\x10\xfe\x01\x12 \n" +
@@ -734,9 +756,11 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x18REASON_MODEL_NOT_ALLOWED\x10\xad\x02\x12\x1d\n" +
 	"\x18REASON_MODEL_UNAVAILABLE\x10\xae\x02\x12\x19\n" +
 	"\x14REASON_MISSING_MODEL\x10\xaf\x02\x12\x17\n" +
-	"\x12REASON_NO_MESSAGES\x10\xb0\x02\x12\x1f\n" +
+	"\x12REASON_NO_MESSAGES\x10\xb0\x02\x12\x1c\n" +
+	"\x17REASON_MESSAGES_INVALID\x10\xbe\x02\x12\x1f\n" +
 	"\x1aREASON_MAX_TOKENS_REQUIRED\x10\xb1\x02\x12\x1d\n" +
-	"\x18REASON_INVALID_PARAMETER\x10\xb2\x02\x12!\n" +
+	"\x18REASON_INVALID_PARAMETER\x10\xb2\x02\x12\x1a\n" +
+	"\x15REASON_PARAMS_INVALID\x10\xbd\x02\x12!\n" +
 	"\x1cREASON_UNSUPPORTED_PARAMETER\x10\xb3\x02\x12\x1e\n" +
 	"\x19REASON_STREAM_NOT_ALLOWED\x10\xb4\x02\x12\x1a\n" +
 	"\x15REASON_LIMIT_EXCEEDED\x10\xb5\x02\x12\x1f\n" +
@@ -746,7 +770,8 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x1bREASON_UPSTREAM_UNAVAILABLE\x10\xb9\x02\x12\x1c\n" +
 	"\x17REASON_UPSTREAM_TIMEOUT\x10\xba\x02\x12#\n" +
 	"\x1eREASON_UPSTREAM_PROTOCOL_ERROR\x10\xbb\x02\x12\x19\n" +
-	"\x14REASON_RELOAD_FAILED\x10\xbc\x02\x12$\n" +
+	"\x14REASON_RELOAD_FAILED\x10\xbc\x02\x12\x1b\n" +
+	"\x16REASON_CATALOG_INVALID\x10\xbf\x02\x12$\n" +
 	"\x1fREASON_IDEMPOTENCY_KEY_REQUIRED\x10\xde\x02\x12\"\n" +
 	"\x1dREASON_IDEMPOTENCY_KEY_REUSED\x10\xdf\x02\x12\x1f\n" +
 	"\x1aREASON_REQUEST_IN_PROGRESS\x10\xe0\x02\x12\x1d\n" +

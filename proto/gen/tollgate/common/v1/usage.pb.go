@@ -87,19 +87,20 @@ func (Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_tollgate_common_v1_usage_proto_rawDescGZIP(), []int{0}
 }
 
-// Dimensions are what a usage event measured, beside its units.
+// Dimensions are what a usage event measured, beside its units. An absent
+// figure was not reported.
 type Dimensions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Catalogue id of the model, or empty.
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// Tokens read by the model, cached ones included.
-	PromptTokens uint64 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	PromptTokens *int64 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3,oneof" json:"prompt_tokens,omitempty"`
 	// Those of prompt_tokens that came from the provider's cache.
-	CachedTokens uint64 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	CachedTokens *int64 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	// Tokens written by the model, reasoning included.
-	CompletionTokens uint64 `protobuf:"varint,4,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
+	CompletionTokens *int64 `protobuf:"varint,4,opt,name=completion_tokens,json=completionTokens,proto3,oneof" json:"completion_tokens,omitempty"`
 	// Those of completion_tokens that were reasoning.
-	ReasoningTokens uint64 `protobuf:"varint,5,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
+	ReasoningTokens *int64 `protobuf:"varint,5,opt,name=reasoning_tokens,json=reasoningTokens,proto3,oneof" json:"reasoning_tokens,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -141,30 +142,30 @@ func (x *Dimensions) GetModel() string {
 	return ""
 }
 
-func (x *Dimensions) GetPromptTokens() uint64 {
-	if x != nil {
-		return x.PromptTokens
+func (x *Dimensions) GetPromptTokens() int64 {
+	if x != nil && x.PromptTokens != nil {
+		return *x.PromptTokens
 	}
 	return 0
 }
 
-func (x *Dimensions) GetCachedTokens() uint64 {
-	if x != nil {
-		return x.CachedTokens
+func (x *Dimensions) GetCachedTokens() int64 {
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
 	}
 	return 0
 }
 
-func (x *Dimensions) GetCompletionTokens() uint64 {
-	if x != nil {
-		return x.CompletionTokens
+func (x *Dimensions) GetCompletionTokens() int64 {
+	if x != nil && x.CompletionTokens != nil {
+		return *x.CompletionTokens
 	}
 	return 0
 }
 
-func (x *Dimensions) GetReasoningTokens() uint64 {
-	if x != nil {
-		return x.ReasoningTokens
+func (x *Dimensions) GetReasoningTokens() int64 {
+	if x != nil && x.ReasoningTokens != nil {
+		return *x.ReasoningTokens
 	}
 	return 0
 }
@@ -173,11 +174,11 @@ func (x *Dimensions) GetReasoningTokens() uint64 {
 type Bill struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All units billed, overage included.
-	Units uint64 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
+	Units int64 `protobuf:"varint,1,opt,name=units,proto3" json:"units,omitempty"`
 	// Those of units that nothing had funded.
-	OverageUnits uint64 `protobuf:"varint,2,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
+	OverageUnits int64 `protobuf:"varint,2,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
 	// Those of units above the grant, funded at closing or overage.
-	ExcessUnits uint64 `protobuf:"varint,3,opt,name=excess_units,json=excessUnits,proto3" json:"excess_units,omitempty"`
+	ExcessUnits int64 `protobuf:"varint,3,opt,name=excess_units,json=excessUnits,proto3" json:"excess_units,omitempty"`
 	// Budget day the grant bills to, in days since 1970-01-01 UTC.
 	Day int64 `protobuf:"varint,4,opt,name=day,proto3" json:"day,omitempty"`
 	// Budget day the excess bills to; absent without an excess.
@@ -216,21 +217,21 @@ func (*Bill) Descriptor() ([]byte, []int) {
 	return file_tollgate_common_v1_usage_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Bill) GetUnits() uint64 {
+func (x *Bill) GetUnits() int64 {
 	if x != nil {
 		return x.Units
 	}
 	return 0
 }
 
-func (x *Bill) GetOverageUnits() uint64 {
+func (x *Bill) GetOverageUnits() int64 {
 	if x != nil {
 		return x.OverageUnits
 	}
 	return 0
 }
 
-func (x *Bill) GetExcessUnits() uint64 {
+func (x *Bill) GetExcessUnits() int64 {
 	if x != nil {
 		return x.ExcessUnits
 	}
@@ -262,19 +263,19 @@ type UsageView struct {
 	// Current budget day, in days since 1970-01-01 UTC.
 	Day int64 `protobuf:"varint,3,opt,name=day,proto3" json:"day,omitempty"`
 	// Settled and open units of the current budget period.
-	SpentUnits uint64 `protobuf:"varint,4,opt,name=spent_units,json=spentUnits,proto3" json:"spent_units,omitempty"`
+	SpentUnits int64 `protobuf:"varint,4,opt,name=spent_units,json=spentUnits,proto3" json:"spent_units,omitempty"`
 	// Balance.
-	RemainingUnits uint64 `protobuf:"varint,5,opt,name=remaining_units,json=remainingUnits,proto3" json:"remaining_units,omitempty"`
+	RemainingUnits int64 `protobuf:"varint,5,opt,name=remaining_units,json=remainingUnits,proto3" json:"remaining_units,omitempty"`
 	// The periodic allowance; absent without a budget.
 	Budget *Budget `protobuf:"bytes,6,opt,name=budget,proto3,oneof" json:"budget,omitempty"`
 	// When the allowance starts anew; absent without a budget.
 	PeriodEndUnixNanos *int64 `protobuf:"varint,7,opt,name=period_end_unix_nanos,json=periodEndUnixNanos,proto3,oneof" json:"period_end_unix_nanos,omitempty"`
 	// Reservations in the current aligned UTC minute.
-	RequestsLastMinute uint64 `protobuf:"varint,8,opt,name=requests_last_minute,json=requestsLastMinute,proto3" json:"requests_last_minute,omitempty"`
+	RequestsLastMinute int64 `protobuf:"varint,8,opt,name=requests_last_minute,json=requestsLastMinute,proto3" json:"requests_last_minute,omitempty"`
 	// Tokens in the current aligned UTC minute.
-	TokensLastMinute uint64 `protobuf:"varint,9,opt,name=tokens_last_minute,json=tokensLastMinute,proto3" json:"tokens_last_minute,omitempty"`
+	TokensLastMinute int64 `protobuf:"varint,9,opt,name=tokens_last_minute,json=tokensLastMinute,proto3" json:"tokens_last_minute,omitempty"`
 	// Reservations open now.
-	OpenCount uint64 `protobuf:"varint,10,opt,name=open_count,json=openCount,proto3" json:"open_count,omitempty"`
+	OpenCount int64 `protobuf:"varint,10,opt,name=open_count,json=openCount,proto3" json:"open_count,omitempty"`
 	// The account's limits.
 	Limits *AccountLimits `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
 	// When this was read, by the ledger's clock.
@@ -334,14 +335,14 @@ func (x *UsageView) GetDay() int64 {
 	return 0
 }
 
-func (x *UsageView) GetSpentUnits() uint64 {
+func (x *UsageView) GetSpentUnits() int64 {
 	if x != nil {
 		return x.SpentUnits
 	}
 	return 0
 }
 
-func (x *UsageView) GetRemainingUnits() uint64 {
+func (x *UsageView) GetRemainingUnits() int64 {
 	if x != nil {
 		return x.RemainingUnits
 	}
@@ -362,21 +363,21 @@ func (x *UsageView) GetPeriodEndUnixNanos() int64 {
 	return 0
 }
 
-func (x *UsageView) GetRequestsLastMinute() uint64 {
+func (x *UsageView) GetRequestsLastMinute() int64 {
 	if x != nil {
 		return x.RequestsLastMinute
 	}
 	return 0
 }
 
-func (x *UsageView) GetTokensLastMinute() uint64 {
+func (x *UsageView) GetTokensLastMinute() int64 {
 	if x != nil {
 		return x.TokensLastMinute
 	}
 	return 0
 }
 
-func (x *UsageView) GetOpenCount() uint64 {
+func (x *UsageView) GetOpenCount() int64 {
 	if x != nil {
 		return x.OpenCount
 	}
@@ -401,46 +402,41 @@ var File_tollgate_common_v1_usage_proto protoreflect.FileDescriptor
 
 const file_tollgate_common_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x1etollgate/common/v1/usage.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\x1a tollgate/common/v1/account.proto\"\x92\x02\n" +
+	"\x1etollgate/common/v1/usage.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\x1a tollgate/common/v1/account.proto\"\xd5\x02\n" +
 	"\n" +
 	"Dimensions\x12\x1e\n" +
-	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x124\n" +
-	"\rprompt_tokens\x18\x02 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\fpromptTokens\x124\n" +
-	"\rcached_tokens\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\fcachedTokens\x12<\n" +
-	"\x11completion_tokens\x18\x04 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x10completionTokens\x12:\n" +
-	"\x10reasoning_tokens\x18\x05 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0freasoningTokens\"\xee\x01\n" +
-	"\x04Bill\x12%\n" +
-	"\x05units\x18\x01 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x05units\x124\n" +
-	"\roverage_units\x18\x02 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\foverageUnits\x122\n" +
-	"\fexcess_units\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\vexcessUnits\x12\x19\n" +
+	"\x05model\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x121\n" +
+	"\rprompt_tokens\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\fpromptTokens\x88\x01\x01\x121\n" +
+	"\rcached_tokens\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x01R\fcachedTokens\x88\x01\x01\x129\n" +
+	"\x11completion_tokens\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x02R\x10completionTokens\x88\x01\x01\x127\n" +
+	"\x10reasoning_tokens\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x03R\x0freasoningTokens\x88\x01\x01B\x10\n" +
+	"\x0e_prompt_tokensB\x10\n" +
+	"\x0e_cached_tokensB\x14\n" +
+	"\x12_completion_tokensB\x13\n" +
+	"\x11_reasoning_tokens\"\xd6\x01\n" +
+	"\x04Bill\x12\x1d\n" +
+	"\x05units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05units\x12,\n" +
+	"\roverage_units\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\foverageUnits\x12*\n" +
+	"\fexcess_units\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\vexcessUnits\x12\x19\n" +
 	"\x03day\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x03day\x12+\n" +
 	"\n" +
 	"excess_day\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\texcessDay\x88\x01\x01B\r\n" +
-	"\v_excess_day\"\xe8\x04\n" +
+	"\v_excess_day\"\xd8\x04\n" +
 	"\tUsageView\x124\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12\x1c\n" +
 	"\x04slug\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04slug\x12\x19\n" +
-	"\x03day\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x03day\x120\n" +
-	"\vspent_units\x18\x04 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\n" +
-	"spentUnits\x128\n" +
-	"\x0fremaining_units\x18\x05 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0eremainingUnits\x127\n" +
+	"\x03day\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x03day\x12(\n" +
+	"\vspent_units\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
+	"spentUnits\x120\n" +
+	"\x0fremaining_units\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0eremainingUnits\x127\n" +
 	"\x06budget\x18\x06 \x01(\v2\x1a.tollgate.common.v1.BudgetH\x00R\x06budget\x88\x01\x01\x12?\n" +
 	"\x15period_end_unix_nanos\x18\a \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x01R\x12periodEndUnixNanos\x88\x01\x01\x120\n" +
-	"\x14requests_last_minute\x18\b \x01(\x04R\x12requestsLastMinute\x12,\n" +
-	"\x12tokens_last_minute\x18\t \x01(\x04R\x10tokensLastMinute\x12\x1d\n" +
+	"\x14requests_last_minute\x18\b \x01(\x03R\x12requestsLastMinute\x12,\n" +
+	"\x12tokens_last_minute\x18\t \x01(\x03R\x10tokensLastMinute\x12\x1d\n" +
 	"\n" +
 	"open_count\x18\n" +
-	" \x01(\x04R\topenCount\x129\n" +
+	" \x01(\x03R\topenCount\x129\n" +
 	"\x06limits\x18\v \x01(\v2!.tollgate.common.v1.AccountLimitsR\x06limits\x12'\n" +
 	"\x10as_of_unix_nanos\x18\f \x01(\x03R\rasOfUnixNanosB\t\n" +
 	"\a_budgetB\x18\n" +
@@ -493,6 +489,7 @@ func file_tollgate_common_v1_usage_proto_init() {
 		return
 	}
 	file_tollgate_common_v1_account_proto_init()
+	file_tollgate_common_v1_usage_proto_msgTypes[0].OneofWrappers = []any{}
 	file_tollgate_common_v1_usage_proto_msgTypes[1].OneofWrappers = []any{}
 	file_tollgate_common_v1_usage_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}

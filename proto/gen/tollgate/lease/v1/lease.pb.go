@@ -35,7 +35,7 @@ const (
 	// Never sent.
 	LeaseRefusalReason_LEASE_REFUSAL_REASON_UNSPECIFIED LeaseRefusalReason = 0
 	// No such account.
-	LeaseRefusalReason_LEASE_REFUSAL_REASON_ACCOUNT_NOT_FOUND LeaseRefusalReason = 1
+	LeaseRefusalReason_LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT LeaseRefusalReason = 1
 	// The account is suspended.
 	LeaseRefusalReason_LEASE_REFUSAL_REASON_ACCOUNT_SUSPENDED LeaseRefusalReason = 2
 	// The account is closed; final.
@@ -52,7 +52,7 @@ const (
 var (
 	LeaseRefusalReason_name = map[int32]string{
 		0: "LEASE_REFUSAL_REASON_UNSPECIFIED",
-		1: "LEASE_REFUSAL_REASON_ACCOUNT_NOT_FOUND",
+		1: "LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT",
 		2: "LEASE_REFUSAL_REASON_ACCOUNT_SUSPENDED",
 		3: "LEASE_REFUSAL_REASON_ACCOUNT_CLOSED",
 		4: "LEASE_REFUSAL_REASON_INSUFFICIENT_BALANCE",
@@ -61,7 +61,7 @@ var (
 	}
 	LeaseRefusalReason_value = map[string]int32{
 		"LEASE_REFUSAL_REASON_UNSPECIFIED":          0,
-		"LEASE_REFUSAL_REASON_ACCOUNT_NOT_FOUND":    1,
+		"LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT":      1,
 		"LEASE_REFUSAL_REASON_ACCOUNT_SUSPENDED":    2,
 		"LEASE_REFUSAL_REASON_ACCOUNT_CLOSED":       3,
 		"LEASE_REFUSAL_REASON_INSUFFICIENT_BALANCE": 4,
@@ -106,9 +106,9 @@ type Lease struct {
 	AccountId string `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
 	// Proves that the caller is the holder. It strictly increases per account,
 	// from 1; a newer lease does not void an older one.
-	Fence uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// Units granted.
-	GrantedUnits uint64 `protobuf:"varint,4,opt,name=granted_units,json=grantedUnits,proto3" json:"granted_units,omitempty"`
+	GrantedUnits int64 `protobuf:"varint,4,opt,name=granted_units,json=grantedUnits,proto3" json:"granted_units,omitempty"`
 	// The lease is dead at this instant. The holder stops earlier, by its margin.
 	ExpiresAtUnixNanos int64 `protobuf:"varint,5,opt,name=expires_at_unix_nanos,json=expiresAtUnixNanos,proto3" json:"expires_at_unix_nanos,omitempty"`
 	// What the account had left after this grant.
@@ -161,14 +161,14 @@ func (x *Lease) GetAccountId() string {
 	return ""
 }
 
-func (x *Lease) GetFence() uint64 {
+func (x *Lease) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
 	return 0
 }
 
-func (x *Lease) GetGrantedUnits() uint64 {
+func (x *Lease) GetGrantedUnits() int64 {
 	if x != nil {
 		return x.GrantedUnits
 	}
@@ -193,7 +193,7 @@ func (x *Lease) GetEvidence() *FundingEvidence {
 type FundingEvidence struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units the account has left, also in other leases and reservations.
-	RemainingUnits uint64 `protobuf:"varint,1,opt,name=remaining_units,json=remainingUnits,proto3" json:"remaining_units,omitempty"`
+	RemainingUnits int64 `protobuf:"varint,1,opt,name=remaining_units,json=remainingUnits,proto3" json:"remaining_units,omitempty"`
 	// Until when no allowance is added; absent without a budget.
 	PeriodEndUnixNanos *int64 `protobuf:"varint,2,opt,name=period_end_unix_nanos,json=periodEndUnixNanos,proto3,oneof" json:"period_end_unix_nanos,omitempty"`
 	unknownFields      protoimpl.UnknownFields
@@ -230,7 +230,7 @@ func (*FundingEvidence) Descriptor() ([]byte, []int) {
 	return file_tollgate_lease_v1_lease_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *FundingEvidence) GetRemainingUnits() uint64 {
+func (x *FundingEvidence) GetRemainingUnits() int64 {
 	if x != nil {
 		return x.RemainingUnits
 	}
@@ -307,7 +307,7 @@ type AcquireRequest struct {
 	// Whose money.
 	AccountId string `protobuf:"bytes,2,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
 	// Units wanted. Fewer may be granted.
-	WantUnits uint64 `protobuf:"varint,3,opt,name=want_units,json=wantUnits,proto3" json:"want_units,omitempty"`
+	WantUnits int64 `protobuf:"varint,3,opt,name=want_units,json=wantUnits,proto3" json:"want_units,omitempty"`
 	// How long the lease shall live, at most 300 s.
 	TtlNanos      int64 `protobuf:"varint,4,opt,name=ttl_nanos,json=ttlNanos,proto3" json:"ttl_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -358,7 +358,7 @@ func (x *AcquireRequest) GetAccountId() string {
 	return ""
 }
 
-func (x *AcquireRequest) GetWantUnits() uint64 {
+func (x *AcquireRequest) GetWantUnits() int64 {
 	if x != nil {
 		return x.WantUnits
 	}
@@ -465,9 +465,9 @@ type ReleaseRequest struct {
 	// The lease.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Its fence.
-	Fence uint64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	// Units that were not spent.
-	UnspentUnits  uint64 `protobuf:"varint,3,opt,name=unspent_units,json=unspentUnits,proto3" json:"unspent_units,omitempty"`
+	UnspentUnits  int64 `protobuf:"varint,3,opt,name=unspent_units,json=unspentUnits,proto3" json:"unspent_units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -509,14 +509,14 @@ func (x *ReleaseRequest) GetLeaseId() string {
 	return ""
 }
 
-func (x *ReleaseRequest) GetFence() uint64 {
+func (x *ReleaseRequest) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
 	return 0
 }
 
-func (x *ReleaseRequest) GetUnspentUnits() uint64 {
+func (x *ReleaseRequest) GetUnspentUnits() int64 {
 	if x != nil {
 		return x.UnspentUnits
 	}
@@ -527,9 +527,9 @@ func (x *ReleaseRequest) GetUnspentUnits() uint64 {
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units returned to the account: unspent ones, less those of an allowance that expired.
-	CreditedUnits uint64 `protobuf:"varint,1,opt,name=credited_units,json=creditedUnits,proto3" json:"credited_units,omitempty"`
+	CreditedUnits int64 `protobuf:"varint,1,opt,name=credited_units,json=creditedUnits,proto3" json:"credited_units,omitempty"`
 	// Granted units that are neither used yet nor returned.
-	SettlementLossUnits uint64 `protobuf:"varint,2,opt,name=settlement_loss_units,json=settlementLossUnits,proto3" json:"settlement_loss_units,omitempty"`
+	SettlementLossUnits int64 `protobuf:"varint,2,opt,name=settlement_loss_units,json=settlementLossUnits,proto3" json:"settlement_loss_units,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -564,14 +564,14 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 	return file_tollgate_lease_v1_lease_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *ReleaseResponse) GetCreditedUnits() uint64 {
+func (x *ReleaseResponse) GetCreditedUnits() int64 {
 	if x != nil {
 		return x.CreditedUnits
 	}
 	return 0
 }
 
-func (x *ReleaseResponse) GetSettlementLossUnits() uint64 {
+func (x *ReleaseResponse) GetSettlementLossUnits() int64 {
 	if x != nil {
 		return x.SettlementLossUnits
 	}
@@ -584,16 +584,16 @@ type ConsolidateRequest struct {
 	// The lease to release.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Its fence.
-	Fence uint64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	// Its units that were not spent.
-	UnspentUnits uint64 `protobuf:"varint,3,opt,name=unspent_units,json=unspentUnits,proto3" json:"unspent_units,omitempty"`
+	UnspentUnits int64 `protobuf:"varint,3,opt,name=unspent_units,json=unspentUnits,proto3" json:"unspent_units,omitempty"`
 	// Names this attempt: repeats carry the same id.
 	AcquireId string `protobuf:"bytes,4,opt,name=acquire_id,json=acquireId,proto3" json:"acquire_id,omitempty"`
 	// Units wanted. Fewer may be granted, but never fewer than were returned.
-	WantUnits uint64 `protobuf:"varint,5,opt,name=want_units,json=wantUnits,proto3" json:"want_units,omitempty"`
+	WantUnits int64 `protobuf:"varint,5,opt,name=want_units,json=wantUnits,proto3" json:"want_units,omitempty"`
 	// Units that one waiting request needs, or zero: the grant grows to it when
 	// the restored balance can fund it.
-	NeededUnits uint64 `protobuf:"varint,6,opt,name=needed_units,json=neededUnits,proto3" json:"needed_units,omitempty"`
+	NeededUnits int64 `protobuf:"varint,6,opt,name=needed_units,json=neededUnits,proto3" json:"needed_units,omitempty"`
 	// How long the new lease shall live, at most 300 s.
 	TtlNanos      int64 `protobuf:"varint,7,opt,name=ttl_nanos,json=ttlNanos,proto3" json:"ttl_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -637,14 +637,14 @@ func (x *ConsolidateRequest) GetLeaseId() string {
 	return ""
 }
 
-func (x *ConsolidateRequest) GetFence() uint64 {
+func (x *ConsolidateRequest) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
 	return 0
 }
 
-func (x *ConsolidateRequest) GetUnspentUnits() uint64 {
+func (x *ConsolidateRequest) GetUnspentUnits() int64 {
 	if x != nil {
 		return x.UnspentUnits
 	}
@@ -658,14 +658,14 @@ func (x *ConsolidateRequest) GetAcquireId() string {
 	return ""
 }
 
-func (x *ConsolidateRequest) GetWantUnits() uint64 {
+func (x *ConsolidateRequest) GetWantUnits() int64 {
 	if x != nil {
 		return x.WantUnits
 	}
 	return 0
 }
 
-func (x *ConsolidateRequest) GetNeededUnits() uint64 {
+func (x *ConsolidateRequest) GetNeededUnits() int64 {
 	if x != nil {
 		return x.NeededUnits
 	}
@@ -772,7 +772,7 @@ type ExtendRequest struct {
 	// The lease.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Its fence.
-	Fence uint64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	// How long it shall live from now, at most 300 s.
 	TtlNanos      int64 `protobuf:"varint,3,opt,name=ttl_nanos,json=ttlNanos,proto3" json:"ttl_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -816,7 +816,7 @@ func (x *ExtendRequest) GetLeaseId() string {
 	return ""
 }
 
-func (x *ExtendRequest) GetFence() uint64 {
+func (x *ExtendRequest) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
@@ -890,21 +890,23 @@ type ReserveRequest struct {
 	// The policy that admitted it: billed along, never interpreted. Empty if unstated.
 	PolicyRevision string `protobuf:"bytes,5,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
 	// The worst case, which is held until the closing. Zero passes every budget.
-	Units uint64 `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"`
+	Units int64 `protobuf:"varint,6,opt,name=units,proto3" json:"units,omitempty"`
 	// What OUTCOME_PROMPT_ONLY bills; at most units.
-	PromptUnits uint64 `protobuf:"varint,7,opt,name=prompt_units,json=promptUnits,proto3" json:"prompt_units,omitempty"`
+	PromptUnits int64 `protobuf:"varint,7,opt,name=prompt_units,json=promptUnits,proto3" json:"prompt_units,omitempty"`
 	// Prompt estimate and asked output, against the tokens of this minute.
-	Tokens uint64 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens int64 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// The prompt's part of tokens.
+	PromptTokens int64 `protobuf:"varint,9,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	// How long the reservation lives without a renewal, at most 300 s.
-	TtlNanos int64 `protobuf:"varint,9,opt,name=ttl_nanos,json=ttlNanos,proto3" json:"ttl_nanos,omitempty"`
+	TtlNanos int64 `protobuf:"varint,10,opt,name=ttl_nanos,json=ttlNanos,proto3" json:"ttl_nanos,omitempty"`
 	// Endpoint the request came to, as "chat/stream".
-	Endpoint string `protobuf:"bytes,10,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Endpoint string `protobuf:"bytes,11,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	// Catalogue id of the model, or empty.
-	Model string `protobuf:"bytes,11,opt,name=model,proto3" json:"model,omitempty"`
+	Model string `protobuf:"bytes,12,opt,name=model,proto3" json:"model,omitempty"`
 	// The caller's idempotency key; absent without one.
-	Idempotency *Idempotency `protobuf:"bytes,12,opt,name=idempotency,proto3" json:"idempotency,omitempty"`
+	Idempotency *Idempotency `protobuf:"bytes,13,opt,name=idempotency,proto3" json:"idempotency,omitempty"`
 	// The approved hold that this request executes; absent without one.
-	Hold          *HoldClaim `protobuf:"bytes,13,opt,name=hold,proto3" json:"hold,omitempty"`
+	Hold          *HoldClaim `protobuf:"bytes,14,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -974,23 +976,30 @@ func (x *ReserveRequest) GetPolicyRevision() string {
 	return ""
 }
 
-func (x *ReserveRequest) GetUnits() uint64 {
+func (x *ReserveRequest) GetUnits() int64 {
 	if x != nil {
 		return x.Units
 	}
 	return 0
 }
 
-func (x *ReserveRequest) GetPromptUnits() uint64 {
+func (x *ReserveRequest) GetPromptUnits() int64 {
 	if x != nil {
 		return x.PromptUnits
 	}
 	return 0
 }
 
-func (x *ReserveRequest) GetTokens() uint64 {
+func (x *ReserveRequest) GetTokens() int64 {
 	if x != nil {
 		return x.Tokens
+	}
+	return 0
+}
+
+func (x *ReserveRequest) GetPromptTokens() int64 {
+	if x != nil {
+		return x.PromptTokens
 	}
 	return 0
 }
@@ -1041,6 +1050,7 @@ type ReserveResponse struct {
 	//	*ReserveResponse_Refusal
 	//	*ReserveResponse_Replay
 	//	*ReserveResponse_InProgress
+	//	*ReserveResponse_Closed
 	Result        isReserveResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1119,6 +1129,15 @@ func (x *ReserveResponse) GetInProgress() *InProgress {
 	return nil
 }
 
+func (x *ReserveResponse) GetClosed() *ClosedReservation {
+	if x != nil {
+		if x, ok := x.Result.(*ReserveResponse_Closed); ok {
+			return x.Closed
+		}
+	}
+	return nil
+}
+
 type isReserveResponse_Result interface {
 	isReserveResponse_Result()
 }
@@ -1143,6 +1162,11 @@ type ReserveResponse_InProgress struct {
 	InProgress *InProgress `protobuf:"bytes,4,opt,name=in_progress,json=inProgress,proto3,oneof"`
 }
 
+type ReserveResponse_Closed struct {
+	// The request id is already closed, if only by a tombstone: it never runs again.
+	Closed *ClosedReservation `protobuf:"bytes,5,opt,name=closed,proto3,oneof"`
+}
+
 func (*ReserveResponse_Grant) isReserveResponse_Result() {}
 
 func (*ReserveResponse_Refusal) isReserveResponse_Result() {}
@@ -1150,6 +1174,8 @@ func (*ReserveResponse_Refusal) isReserveResponse_Result() {}
 func (*ReserveResponse_Replay) isReserveResponse_Result() {}
 
 func (*ReserveResponse_InProgress) isReserveResponse_Result() {}
+
+func (*ReserveResponse_Closed) isReserveResponse_Result() {}
 
 // RenewRequest keeps reservations of one holder alive.
 type RenewRequest struct {
@@ -1367,9 +1393,9 @@ type CreateHoldRequest struct {
 	// Catalogue id of the model.
 	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
 	// Output tokens the request may produce.
-	MaxOutputTokens uint64 `protobuf:"varint,6,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
+	MaxOutputTokens int64 `protobuf:"varint,6,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
 	// Worst case cost.
-	ExposureUnits uint64 `protobuf:"varint,7,opt,name=exposure_units,json=exposureUnits,proto3" json:"exposure_units,omitempty"`
+	ExposureUnits int64 `protobuf:"varint,7,opt,name=exposure_units,json=exposureUnits,proto3" json:"exposure_units,omitempty"`
 	// The rule that matched, as a sentence.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Keyed digest of the request; its execution must match it.
@@ -1449,14 +1475,14 @@ func (x *CreateHoldRequest) GetModel() string {
 	return ""
 }
 
-func (x *CreateHoldRequest) GetMaxOutputTokens() uint64 {
+func (x *CreateHoldRequest) GetMaxOutputTokens() int64 {
 	if x != nil {
 		return x.MaxOutputTokens
 	}
 	return 0
 }
 
-func (x *CreateHoldRequest) GetExposureUnits() uint64 {
+func (x *CreateHoldRequest) GetExposureUnits() int64 {
 	if x != nil {
 		return x.ExposureUnits
 	}
@@ -1745,55 +1771,50 @@ var File_tollgate_lease_v1_lease_proto protoreflect.FileDescriptor
 
 const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtollgate/lease/v1/lease.proto\x12\x11tollgate.lease.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dtollgate/common/v1/hold.proto\x1a#tollgate/lease/v1/reservation.proto\"\xc0\x02\n" +
+	"\x1dtollgate/lease/v1/lease.proto\x12\x11tollgate.lease.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1dtollgate/common/v1/hold.proto\x1a#tollgate/lease/v1/reservation.proto\"\xb8\x02\n" +
 	"\x05Lease\x120\n" +
 	"\blease_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\aleaseId\x124\n" +
 	"\n" +
 	"account_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12\x1d\n" +
-	"\x05fence\x18\x03 \x01(\x04B\a\xbaH\x042\x02 \x00R\x05fence\x124\n" +
-	"\rgranted_units\x18\x04 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\fgrantedUnits\x12:\n" +
+	"\x05fence\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\x12,\n" +
+	"\rgranted_units\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fgrantedUnits\x12:\n" +
 	"\x15expires_at_unix_nanos\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x12expiresAtUnixNanos\x12>\n" +
-	"\bevidence\x18\x06 \x01(\v2\".tollgate.lease.v1.FundingEvidenceR\bevidence\"\xa6\x01\n" +
-	"\x0fFundingEvidence\x128\n" +
-	"\x0fremaining_units\x18\x01 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0eremainingUnits\x12?\n" +
+	"\bevidence\x18\x06 \x01(\v2\".tollgate.lease.v1.FundingEvidenceR\bevidence\"\x9e\x01\n" +
+	"\x0fFundingEvidence\x120\n" +
+	"\x0fremaining_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0eremainingUnits\x12?\n" +
 	"\x15period_end_unix_nanos\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x12periodEndUnixNanos\x88\x01\x01B\x18\n" +
 	"\x16_period_end_unix_nanos\"\x8d\x01\n" +
 	"\fLeaseRefusal\x12=\n" +
 	"\x06reason\x18\x01 \x01(\x0e2%.tollgate.lease.v1.LeaseRefusalReasonR\x06reason\x12>\n" +
-	"\bevidence\x18\x02 \x01(\v2\".tollgate.lease.v1.FundingEvidenceR\bevidence\"\xdb\x01\n" +
+	"\bevidence\x18\x02 \x01(\v2\".tollgate.lease.v1.FundingEvidenceR\bevidence\"\xd1\x01\n" +
 	"\x0eAcquireRequest\x124\n" +
 	"\n" +
 	"acquire_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\tacquireId\x124\n" +
 	"\n" +
-	"account_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x120\n" +
+	"account_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12&\n" +
 	"\n" +
-	"want_units\x18\x03 \x01(\x04B\x11\xbaH\x0e2\f\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f \x00R\twantUnits\x12+\n" +
+	"want_units\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\twantUnits\x12+\n" +
 	"\tttl_nanos\x18\x04 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\xf0\x92\xcb\xdd\b \x00R\bttlNanos\"\x91\x01\n" +
 	"\x0fAcquireResponse\x120\n" +
 	"\x05lease\x18\x01 \x01(\v2\x18.tollgate.lease.v1.LeaseH\x00R\x05lease\x12;\n" +
 	"\arefusal\x18\x02 \x01(\v2\x1f.tollgate.lease.v1.LeaseRefusalH\x00R\arefusalB\x0f\n" +
-	"\x06result\x12\x05\xbaH\x02\b\x01\"\x97\x01\n" +
+	"\x06result\x12\x05\xbaH\x02\b\x01\"\x8f\x01\n" +
 	"\x0eReleaseRequest\x120\n" +
 	"\blease_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\aleaseId\x12\x1d\n" +
-	"\x05fence\x18\x02 \x01(\x04B\a\xbaH\x042\x02 \x00R\x05fence\x124\n" +
-	"\runspent_units\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\funspentUnits\"l\n" +
+	"\x05fence\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\x12,\n" +
+	"\runspent_units\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\funspentUnits\"l\n" +
 	"\x0fReleaseResponse\x12%\n" +
-	"\x0ecredited_units\x18\x01 \x01(\x04R\rcreditedUnits\x122\n" +
-	"\x15settlement_loss_units\x18\x02 \x01(\x04R\x13settlementLossUnits\"\xe4\x02\n" +
+	"\x0ecredited_units\x18\x01 \x01(\x03R\rcreditedUnits\x122\n" +
+	"\x15settlement_loss_units\x18\x02 \x01(\x03R\x13settlementLossUnits\"\xca\x02\n" +
 	"\x12ConsolidateRequest\x120\n" +
 	"\blease_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\aleaseId\x12\x1d\n" +
-	"\x05fence\x18\x02 \x01(\x04B\a\xbaH\x042\x02 \x00R\x05fence\x124\n" +
-	"\runspent_units\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\funspentUnits\x124\n" +
+	"\x05fence\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\x12,\n" +
+	"\runspent_units\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\funspentUnits\x124\n" +
 	"\n" +
-	"acquire_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\tacquireId\x120\n" +
+	"acquire_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\tacquireId\x12&\n" +
 	"\n" +
-	"want_units\x18\x05 \x01(\x04B\x11\xbaH\x0e2\f\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f \x00R\twantUnits\x122\n" +
-	"\fneeded_units\x18\x06 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\vneededUnits\x12+\n" +
+	"want_units\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\twantUnits\x12*\n" +
+	"\fneeded_units\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\vneededUnits\x12+\n" +
 	"\tttl_nanos\x18\a \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\xf0\x92\xcb\xdd\b \x00R\bttlNanos\"\x95\x01\n" +
 	"\x13ConsolidateResponse\x120\n" +
 	"\x05lease\x18\x01 \x01(\v2\x18.tollgate.lease.v1.LeaseH\x00R\x05lease\x12;\n" +
@@ -1801,10 +1822,10 @@ const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"\x06result\x12\x05\xbaH\x02\b\x01\"\x8d\x01\n" +
 	"\rExtendRequest\x120\n" +
 	"\blease_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\aleaseId\x12\x1d\n" +
-	"\x05fence\x18\x02 \x01(\x04B\a\xbaH\x042\x02 \x00R\x05fence\x12+\n" +
+	"\x05fence\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\x12+\n" +
 	"\tttl_nanos\x18\x03 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\xf0\x92\xcb\xdd\b \x00R\bttlNanos\"C\n" +
 	"\x0eExtendResponse\x121\n" +
-	"\x15expires_at_unix_nanos\x18\x01 \x01(\x03R\x12expiresAtUnixNanos\"\xea\x05\n" +
+	"\x15expires_at_unix_nanos\x18\x01 \x01(\x03R\x12expiresAtUnixNanos\"\xdf\x06\n" +
 	"\x0eReserveRequest\x124\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x122\n" +
@@ -1812,49 +1833,47 @@ const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"\n" +
 	"account_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12,\n" +
 	"\x06key_id\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x12A\n" +
-	"\x0fpolicy_revision\x18\x05 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{64}$R\x0epolicyRevision\x12%\n" +
-	"\x05units\x18\x06 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x05units\x122\n" +
-	"\fprompt_units\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\vpromptUnits\x12'\n" +
-	"\x06tokens\x18\b \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x06tokens\x12+\n" +
-	"\tttl_nanos\x18\t \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\xf0\x92\xcb\xdd\b \x00R\bttlNanos\x12%\n" +
-	"\bendpoint\x18\n" +
-	" \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bendpoint\x12\x1e\n" +
-	"\x05model\x18\v \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x12@\n" +
-	"\vidempotency\x18\f \x01(\v2\x1e.tollgate.lease.v1.IdempotencyR\vidempotency\x120\n" +
-	"\x04hold\x18\r \x01(\v2\x1c.tollgate.lease.v1.HoldClaimR\x04hold:[\xbaHX\x1aV\n" +
-	"\x14reserve.prompt_units\x12\x1dprompt_units is at most units\x1a\x1fthis.prompt_units <= this.units\"\x99\x02\n" +
+	"\x0fpolicy_revision\x18\x05 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{64}$R\x0epolicyRevision\x12\x1d\n" +
+	"\x05units\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05units\x12*\n" +
+	"\fprompt_units\x18\a \x01(\x03B\a\xbaH\x04\"\x02(\x00R\vpromptUnits\x12\x1f\n" +
+	"\x06tokens\x18\b \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x06tokens\x12,\n" +
+	"\rprompt_tokens\x18\t \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fpromptTokens\x12+\n" +
+	"\tttl_nanos\x18\n" +
+	" \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\xf0\x92\xcb\xdd\b \x00R\bttlNanos\x12%\n" +
+	"\bendpoint\x18\v \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18 R\bendpoint\x12\x1e\n" +
+	"\x05model\x18\f \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x12@\n" +
+	"\vidempotency\x18\r \x01(\v2\x1e.tollgate.lease.v1.IdempotencyR\vidempotency\x120\n" +
+	"\x04hold\x18\x0e \x01(\v2\x1c.tollgate.lease.v1.HoldClaimR\x04hold:\xb9\x01\xbaH\xb5\x01\x1aV\n" +
+	"\x14reserve.prompt_units\x12\x1dprompt_units is at most units\x1a\x1fthis.prompt_units <= this.units\x1a[\n" +
+	"\x15reserve.prompt_tokens\x12\x1fprompt_tokens is at most tokens\x1a!this.prompt_tokens <= this.tokens\"\xd9\x02\n" +
 	"\x0fReserveResponse\x12;\n" +
 	"\x05grant\x18\x01 \x01(\v2#.tollgate.lease.v1.ReservationGrantH\x00R\x05grant\x12A\n" +
 	"\arefusal\x18\x02 \x01(\v2%.tollgate.lease.v1.ReservationRefusalH\x00R\arefusal\x123\n" +
 	"\x06replay\x18\x03 \x01(\v2\x19.tollgate.lease.v1.ReplayH\x00R\x06replay\x12@\n" +
 	"\vin_progress\x18\x04 \x01(\v2\x1d.tollgate.lease.v1.InProgressH\x00R\n" +
-	"inProgressB\x0f\n" +
+	"inProgress\x12>\n" +
+	"\x06closed\x18\x05 \x01(\v2$.tollgate.lease.v1.ClosedReservationH\x00R\x06closedB\x0f\n" +
 	"\x06result\x12\x05\xbaH\x02\b\x01\"\xc3\x01\n" +
 	"\fRenewRequest\x122\n" +
 	"\tholder_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\bholderId\x12R\n" +
-	"\freservations\x18\x02 \x03(\v2!.tollgate.lease.v1.ReservationRefB\v\xbaH\b\x92\x01\x05\b\x01\x10\x80 R\freservations\x12+\n" +
+	"\freservations\x18\x02 \x03(\v2!.tollgate.lease.v1.ReservationRefB\v\xbaH\b\x92\x01\x05\b\x01\x10\x80\x02R\freservations\x12+\n" +
 	"\tttl_nanos\x18\x03 \x01(\x03B\x0e\xbaH\v\"\t\x18\x80\xf0\x92\xcb\xdd\b \x00R\bttlNanos\"R\n" +
 	"\rRenewResponse\x12A\n" +
-	"\brenewals\x18\x01 \x03(\v2\x1a.tollgate.lease.v1.RenewalB\t\xbaH\x06\x92\x01\x03\x10\x80 R\brenewals\"X\n" +
+	"\brenewals\x18\x01 \x03(\v2\x1a.tollgate.lease.v1.RenewalB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\brenewals\"X\n" +
 	"\x11CloseBatchRequest\x12C\n" +
 	"\bclosings\x18\x01 \x03(\v2\x1a.tollgate.lease.v1.ClosingB\v\xbaH\b\x92\x01\x05\b\x01\x10\x80\x02R\bclosings\"[\n" +
 	"\x12CloseBatchResponse\x12E\n" +
-	"\aresults\x18\x01 \x03(\v2 .tollgate.lease.v1.ClosingResultB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\aresults\"\xd3\x04\n" +
+	"\aresults\x18\x01 \x03(\v2 .tollgate.lease.v1.ClosingResultB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\aresults\"\xc3\x04\n" +
 	"\x11CreateHoldRequest\x12.\n" +
 	"\ahold_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x06holdId\x124\n" +
 	"\n" +
 	"account_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12,\n" +
 	"\x06key_id\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x12%\n" +
-	"\bendpoint\x18\x04 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bendpoint\x12 \n" +
+	"\bendpoint\x18\x04 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18 R\bendpoint\x12 \n" +
 	"\x05model\x18\x05 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x05model\x12;\n" +
-	"\x11max_output_tokens\x18\x06 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x0fmaxOutputTokens\x126\n" +
-	"\x0eexposure_units\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\rexposureUnits\x12\"\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x05model\x123\n" +
+	"\x11max_output_tokens\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x0fmaxOutputTokens\x12.\n" +
+	"\x0eexposure_units\x18\a \x01(\x03B\a\xbaH\x04\"\x02(\x00R\rexposureUnits\x12\"\n" +
 	"\x06reason\x18\b \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xac\x02R\x06reason\x12)\n" +
 	"\vfingerprint\x18\t \x01(\fB\a\xbaH\x04z\x02h R\vfingerprint\x121\n" +
@@ -1875,10 +1894,10 @@ const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12.\n" +
 	"\ahold_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x06holdId\"?\n" +
 	"\x0fGetHoldResponse\x12,\n" +
-	"\x04hold\x18\x01 \x01(\v2\x18.tollgate.common.v1.HoldR\x04hold*\xc5\x02\n" +
+	"\x04hold\x18\x01 \x01(\v2\x18.tollgate.common.v1.HoldR\x04hold*\xc3\x02\n" +
 	"\x12LeaseRefusalReason\x12$\n" +
-	" LEASE_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12*\n" +
-	"&LEASE_REFUSAL_REASON_ACCOUNT_NOT_FOUND\x10\x01\x12*\n" +
+	" LEASE_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12(\n" +
+	"$LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT\x10\x01\x12*\n" +
 	"&LEASE_REFUSAL_REASON_ACCOUNT_SUSPENDED\x10\x02\x12'\n" +
 	"#LEASE_REFUSAL_REASON_ACCOUNT_CLOSED\x10\x03\x12-\n" +
 	")LEASE_REFUSAL_REASON_INSUFFICIENT_BALANCE\x10\x04\x12*\n" +
@@ -1943,11 +1962,12 @@ var file_tollgate_lease_v1_lease_proto_goTypes = []any{
 	(*ReservationRefusal)(nil),  // 26: tollgate.lease.v1.ReservationRefusal
 	(*Replay)(nil),              // 27: tollgate.lease.v1.Replay
 	(*InProgress)(nil),          // 28: tollgate.lease.v1.InProgress
-	(*ReservationRef)(nil),      // 29: tollgate.lease.v1.ReservationRef
-	(*Renewal)(nil),             // 30: tollgate.lease.v1.Renewal
-	(*Closing)(nil),             // 31: tollgate.lease.v1.Closing
-	(*ClosingResult)(nil),       // 32: tollgate.lease.v1.ClosingResult
-	(*v1.Hold)(nil),             // 33: tollgate.common.v1.Hold
+	(*ClosedReservation)(nil),   // 29: tollgate.lease.v1.ClosedReservation
+	(*ReservationRef)(nil),      // 30: tollgate.lease.v1.ReservationRef
+	(*Renewal)(nil),             // 31: tollgate.lease.v1.Renewal
+	(*Closing)(nil),             // 32: tollgate.lease.v1.Closing
+	(*ClosingResult)(nil),       // 33: tollgate.lease.v1.ClosingResult
+	(*v1.Hold)(nil),             // 34: tollgate.common.v1.Hold
 }
 var file_tollgate_lease_v1_lease_proto_depIdxs = []int32{
 	2,  // 0: tollgate.lease.v1.Lease.evidence:type_name -> tollgate.lease.v1.FundingEvidence
@@ -1963,36 +1983,37 @@ var file_tollgate_lease_v1_lease_proto_depIdxs = []int32{
 	26, // 10: tollgate.lease.v1.ReserveResponse.refusal:type_name -> tollgate.lease.v1.ReservationRefusal
 	27, // 11: tollgate.lease.v1.ReserveResponse.replay:type_name -> tollgate.lease.v1.Replay
 	28, // 12: tollgate.lease.v1.ReserveResponse.in_progress:type_name -> tollgate.lease.v1.InProgress
-	29, // 13: tollgate.lease.v1.RenewRequest.reservations:type_name -> tollgate.lease.v1.ReservationRef
-	30, // 14: tollgate.lease.v1.RenewResponse.renewals:type_name -> tollgate.lease.v1.Renewal
-	31, // 15: tollgate.lease.v1.CloseBatchRequest.closings:type_name -> tollgate.lease.v1.Closing
-	32, // 16: tollgate.lease.v1.CloseBatchResponse.results:type_name -> tollgate.lease.v1.ClosingResult
-	33, // 17: tollgate.lease.v1.CreateHoldResponse.hold:type_name -> tollgate.common.v1.Hold
-	20, // 18: tollgate.lease.v1.CreateHoldResponse.pending_limit:type_name -> tollgate.lease.v1.HoldsPendingLimit
-	33, // 19: tollgate.lease.v1.GetHoldResponse.hold:type_name -> tollgate.common.v1.Hold
-	4,  // 20: tollgate.lease.v1.LeaseService.Acquire:input_type -> tollgate.lease.v1.AcquireRequest
-	6,  // 21: tollgate.lease.v1.LeaseService.Release:input_type -> tollgate.lease.v1.ReleaseRequest
-	8,  // 22: tollgate.lease.v1.LeaseService.Consolidate:input_type -> tollgate.lease.v1.ConsolidateRequest
-	10, // 23: tollgate.lease.v1.LeaseService.Extend:input_type -> tollgate.lease.v1.ExtendRequest
-	12, // 24: tollgate.lease.v1.LeaseService.Reserve:input_type -> tollgate.lease.v1.ReserveRequest
-	14, // 25: tollgate.lease.v1.LeaseService.Renew:input_type -> tollgate.lease.v1.RenewRequest
-	16, // 26: tollgate.lease.v1.LeaseService.CloseBatch:input_type -> tollgate.lease.v1.CloseBatchRequest
-	18, // 27: tollgate.lease.v1.LeaseService.CreateHold:input_type -> tollgate.lease.v1.CreateHoldRequest
-	21, // 28: tollgate.lease.v1.LeaseService.GetHold:input_type -> tollgate.lease.v1.GetHoldRequest
-	5,  // 29: tollgate.lease.v1.LeaseService.Acquire:output_type -> tollgate.lease.v1.AcquireResponse
-	7,  // 30: tollgate.lease.v1.LeaseService.Release:output_type -> tollgate.lease.v1.ReleaseResponse
-	9,  // 31: tollgate.lease.v1.LeaseService.Consolidate:output_type -> tollgate.lease.v1.ConsolidateResponse
-	11, // 32: tollgate.lease.v1.LeaseService.Extend:output_type -> tollgate.lease.v1.ExtendResponse
-	13, // 33: tollgate.lease.v1.LeaseService.Reserve:output_type -> tollgate.lease.v1.ReserveResponse
-	15, // 34: tollgate.lease.v1.LeaseService.Renew:output_type -> tollgate.lease.v1.RenewResponse
-	17, // 35: tollgate.lease.v1.LeaseService.CloseBatch:output_type -> tollgate.lease.v1.CloseBatchResponse
-	19, // 36: tollgate.lease.v1.LeaseService.CreateHold:output_type -> tollgate.lease.v1.CreateHoldResponse
-	22, // 37: tollgate.lease.v1.LeaseService.GetHold:output_type -> tollgate.lease.v1.GetHoldResponse
-	29, // [29:38] is the sub-list for method output_type
-	20, // [20:29] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	29, // 13: tollgate.lease.v1.ReserveResponse.closed:type_name -> tollgate.lease.v1.ClosedReservation
+	30, // 14: tollgate.lease.v1.RenewRequest.reservations:type_name -> tollgate.lease.v1.ReservationRef
+	31, // 15: tollgate.lease.v1.RenewResponse.renewals:type_name -> tollgate.lease.v1.Renewal
+	32, // 16: tollgate.lease.v1.CloseBatchRequest.closings:type_name -> tollgate.lease.v1.Closing
+	33, // 17: tollgate.lease.v1.CloseBatchResponse.results:type_name -> tollgate.lease.v1.ClosingResult
+	34, // 18: tollgate.lease.v1.CreateHoldResponse.hold:type_name -> tollgate.common.v1.Hold
+	20, // 19: tollgate.lease.v1.CreateHoldResponse.pending_limit:type_name -> tollgate.lease.v1.HoldsPendingLimit
+	34, // 20: tollgate.lease.v1.GetHoldResponse.hold:type_name -> tollgate.common.v1.Hold
+	4,  // 21: tollgate.lease.v1.LeaseService.Acquire:input_type -> tollgate.lease.v1.AcquireRequest
+	6,  // 22: tollgate.lease.v1.LeaseService.Release:input_type -> tollgate.lease.v1.ReleaseRequest
+	8,  // 23: tollgate.lease.v1.LeaseService.Consolidate:input_type -> tollgate.lease.v1.ConsolidateRequest
+	10, // 24: tollgate.lease.v1.LeaseService.Extend:input_type -> tollgate.lease.v1.ExtendRequest
+	12, // 25: tollgate.lease.v1.LeaseService.Reserve:input_type -> tollgate.lease.v1.ReserveRequest
+	14, // 26: tollgate.lease.v1.LeaseService.Renew:input_type -> tollgate.lease.v1.RenewRequest
+	16, // 27: tollgate.lease.v1.LeaseService.CloseBatch:input_type -> tollgate.lease.v1.CloseBatchRequest
+	18, // 28: tollgate.lease.v1.LeaseService.CreateHold:input_type -> tollgate.lease.v1.CreateHoldRequest
+	21, // 29: tollgate.lease.v1.LeaseService.GetHold:input_type -> tollgate.lease.v1.GetHoldRequest
+	5,  // 30: tollgate.lease.v1.LeaseService.Acquire:output_type -> tollgate.lease.v1.AcquireResponse
+	7,  // 31: tollgate.lease.v1.LeaseService.Release:output_type -> tollgate.lease.v1.ReleaseResponse
+	9,  // 32: tollgate.lease.v1.LeaseService.Consolidate:output_type -> tollgate.lease.v1.ConsolidateResponse
+	11, // 33: tollgate.lease.v1.LeaseService.Extend:output_type -> tollgate.lease.v1.ExtendResponse
+	13, // 34: tollgate.lease.v1.LeaseService.Reserve:output_type -> tollgate.lease.v1.ReserveResponse
+	15, // 35: tollgate.lease.v1.LeaseService.Renew:output_type -> tollgate.lease.v1.RenewResponse
+	17, // 36: tollgate.lease.v1.LeaseService.CloseBatch:output_type -> tollgate.lease.v1.CloseBatchResponse
+	19, // 37: tollgate.lease.v1.LeaseService.CreateHold:output_type -> tollgate.lease.v1.CreateHoldResponse
+	22, // 38: tollgate.lease.v1.LeaseService.GetHold:output_type -> tollgate.lease.v1.GetHoldResponse
+	30, // [30:39] is the sub-list for method output_type
+	21, // [21:30] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_tollgate_lease_v1_lease_proto_init() }
@@ -2015,6 +2036,7 @@ func file_tollgate_lease_v1_lease_proto_init() {
 		(*ReserveResponse_Refusal)(nil),
 		(*ReserveResponse_Replay)(nil),
 		(*ReserveResponse_InProgress)(nil),
+		(*ReserveResponse_Closed)(nil),
 	}
 	file_tollgate_lease_v1_lease_proto_msgTypes[18].OneofWrappers = []any{
 		(*CreateHoldResponse_Hold)(nil),

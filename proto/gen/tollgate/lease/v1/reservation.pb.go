@@ -23,95 +23,91 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// RefusalReason says why a request may not run. The names are those of
-// tollgate.common.v1.Reason.
+// RefusalReason says why a request may not run. In logs and in Go a reason is
+// its name in lower case without the prefix, as "balance_exhausted".
 type RefusalReason int32
 
 const (
 	// Never sent.
 	RefusalReason_REFUSAL_REASON_UNSPECIFIED RefusalReason = 0
 	// No such account.
-	RefusalReason_REFUSAL_REASON_ACCOUNT_NOT_FOUND RefusalReason = 1
+	RefusalReason_REFUSAL_REASON_UNKNOWN_ACCOUNT RefusalReason = 1
 	// The account is suspended.
 	RefusalReason_REFUSAL_REASON_ACCOUNT_SUSPENDED RefusalReason = 2
 	// The account is closed; final.
 	RefusalReason_REFUSAL_REASON_ACCOUNT_CLOSED RefusalReason = 3
-	// The account has no such key.
-	RefusalReason_REFUSAL_REASON_KEY_NOT_FOUND RefusalReason = 4
-	// The key was revoked; final.
-	RefusalReason_REFUSAL_REASON_KEY_REVOKED RefusalReason = 5
-	// The key's end date has come.
-	RefusalReason_REFUSAL_REASON_KEY_EXPIRED RefusalReason = 6
-	// The request id was closed before it was reserved, or names another request.
-	RefusalReason_REFUSAL_REASON_RESERVATION_CLOSED RefusalReason = 7
+	// The key is revoked, has ended, is unknown, or is another account's.
+	RefusalReason_REFUSAL_REASON_KEY_REVOKED RefusalReason = 4
 	// The idempotency key came with another request.
-	RefusalReason_REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED RefusalReason = 8
+	RefusalReason_REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED RefusalReason = 5
 	// The account has no such hold.
-	RefusalReason_REFUSAL_REASON_HOLD_NOT_FOUND RefusalReason = 9
+	RefusalReason_REFUSAL_REASON_HOLD_NOT_FOUND RefusalReason = 6
 	// The hold waits for a decision.
-	RefusalReason_REFUSAL_REASON_HOLD_PENDING RefusalReason = 10
+	RefusalReason_REFUSAL_REASON_HOLD_PENDING RefusalReason = 7
 	// The hold was denied; final.
-	RefusalReason_REFUSAL_REASON_HOLD_DENIED RefusalReason = 11
+	RefusalReason_REFUSAL_REASON_HOLD_DENIED RefusalReason = 8
 	// The hold, or its approval, expired; final.
-	RefusalReason_REFUSAL_REASON_HOLD_EXPIRED RefusalReason = 12
+	RefusalReason_REFUSAL_REASON_HOLD_EXPIRED RefusalReason = 9
 	// The hold was executed.
-	RefusalReason_REFUSAL_REASON_HOLD_CONSUMED RefusalReason = 13
+	RefusalReason_REFUSAL_REASON_HOLD_CONSUMED RefusalReason = 10
 	// The request is not the one that was held, or costs more.
-	RefusalReason_REFUSAL_REASON_HOLD_MISMATCH RefusalReason = 14
+	RefusalReason_REFUSAL_REASON_HOLD_MISMATCH RefusalReason = 11
 	// The requests of this minute are used up.
-	RefusalReason_REFUSAL_REASON_REQUESTS_PER_MINUTE RefusalReason = 15
+	RefusalReason_REFUSAL_REASON_REQUEST_RATE_LIMITED RefusalReason = 12
 	// The tokens of this minute are used up, or the request alone exceeds them:
 	// then there is no wait.
-	RefusalReason_REFUSAL_REASON_TOKENS_PER_MINUTE RefusalReason = 16
+	RefusalReason_REFUSAL_REASON_TOKEN_RATE_LIMITED RefusalReason = 13
 	// As many reservations are open as may be.
-	RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED RefusalReason = 17
-	// The balance cannot fund the request.
-	RefusalReason_REFUSAL_REASON_BUDGET_EXHAUSTED RefusalReason = 18
+	RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED RefusalReason = 14
+	// The request fits once open reservations are closed.
+	RefusalReason_REFUSAL_REASON_INSUFFICIENT_BALANCE RefusalReason = 15
+	// The request is larger than what this period has left.
+	RefusalReason_REFUSAL_REASON_BALANCE_INSUFFICIENT RefusalReason = 16
+	// Nothing is left until the period ends.
+	RefusalReason_REFUSAL_REASON_BALANCE_EXHAUSTED RefusalReason = 17
 )
 
 // Enum value maps for RefusalReason.
 var (
 	RefusalReason_name = map[int32]string{
 		0:  "REFUSAL_REASON_UNSPECIFIED",
-		1:  "REFUSAL_REASON_ACCOUNT_NOT_FOUND",
+		1:  "REFUSAL_REASON_UNKNOWN_ACCOUNT",
 		2:  "REFUSAL_REASON_ACCOUNT_SUSPENDED",
 		3:  "REFUSAL_REASON_ACCOUNT_CLOSED",
-		4:  "REFUSAL_REASON_KEY_NOT_FOUND",
-		5:  "REFUSAL_REASON_KEY_REVOKED",
-		6:  "REFUSAL_REASON_KEY_EXPIRED",
-		7:  "REFUSAL_REASON_RESERVATION_CLOSED",
-		8:  "REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED",
-		9:  "REFUSAL_REASON_HOLD_NOT_FOUND",
-		10: "REFUSAL_REASON_HOLD_PENDING",
-		11: "REFUSAL_REASON_HOLD_DENIED",
-		12: "REFUSAL_REASON_HOLD_EXPIRED",
-		13: "REFUSAL_REASON_HOLD_CONSUMED",
-		14: "REFUSAL_REASON_HOLD_MISMATCH",
-		15: "REFUSAL_REASON_REQUESTS_PER_MINUTE",
-		16: "REFUSAL_REASON_TOKENS_PER_MINUTE",
-		17: "REFUSAL_REASON_CONCURRENCY_LIMITED",
-		18: "REFUSAL_REASON_BUDGET_EXHAUSTED",
+		4:  "REFUSAL_REASON_KEY_REVOKED",
+		5:  "REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED",
+		6:  "REFUSAL_REASON_HOLD_NOT_FOUND",
+		7:  "REFUSAL_REASON_HOLD_PENDING",
+		8:  "REFUSAL_REASON_HOLD_DENIED",
+		9:  "REFUSAL_REASON_HOLD_EXPIRED",
+		10: "REFUSAL_REASON_HOLD_CONSUMED",
+		11: "REFUSAL_REASON_HOLD_MISMATCH",
+		12: "REFUSAL_REASON_REQUEST_RATE_LIMITED",
+		13: "REFUSAL_REASON_TOKEN_RATE_LIMITED",
+		14: "REFUSAL_REASON_CONCURRENCY_LIMITED",
+		15: "REFUSAL_REASON_INSUFFICIENT_BALANCE",
+		16: "REFUSAL_REASON_BALANCE_INSUFFICIENT",
+		17: "REFUSAL_REASON_BALANCE_EXHAUSTED",
 	}
 	RefusalReason_value = map[string]int32{
 		"REFUSAL_REASON_UNSPECIFIED":            0,
-		"REFUSAL_REASON_ACCOUNT_NOT_FOUND":      1,
+		"REFUSAL_REASON_UNKNOWN_ACCOUNT":        1,
 		"REFUSAL_REASON_ACCOUNT_SUSPENDED":      2,
 		"REFUSAL_REASON_ACCOUNT_CLOSED":         3,
-		"REFUSAL_REASON_KEY_NOT_FOUND":          4,
-		"REFUSAL_REASON_KEY_REVOKED":            5,
-		"REFUSAL_REASON_KEY_EXPIRED":            6,
-		"REFUSAL_REASON_RESERVATION_CLOSED":     7,
-		"REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED": 8,
-		"REFUSAL_REASON_HOLD_NOT_FOUND":         9,
-		"REFUSAL_REASON_HOLD_PENDING":           10,
-		"REFUSAL_REASON_HOLD_DENIED":            11,
-		"REFUSAL_REASON_HOLD_EXPIRED":           12,
-		"REFUSAL_REASON_HOLD_CONSUMED":          13,
-		"REFUSAL_REASON_HOLD_MISMATCH":          14,
-		"REFUSAL_REASON_REQUESTS_PER_MINUTE":    15,
-		"REFUSAL_REASON_TOKENS_PER_MINUTE":      16,
-		"REFUSAL_REASON_CONCURRENCY_LIMITED":    17,
-		"REFUSAL_REASON_BUDGET_EXHAUSTED":       18,
+		"REFUSAL_REASON_KEY_REVOKED":            4,
+		"REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED": 5,
+		"REFUSAL_REASON_HOLD_NOT_FOUND":         6,
+		"REFUSAL_REASON_HOLD_PENDING":           7,
+		"REFUSAL_REASON_HOLD_DENIED":            8,
+		"REFUSAL_REASON_HOLD_EXPIRED":           9,
+		"REFUSAL_REASON_HOLD_CONSUMED":          10,
+		"REFUSAL_REASON_HOLD_MISMATCH":          11,
+		"REFUSAL_REASON_REQUEST_RATE_LIMITED":   12,
+		"REFUSAL_REASON_TOKEN_RATE_LIMITED":     13,
+		"REFUSAL_REASON_CONCURRENCY_LIMITED":    14,
+		"REFUSAL_REASON_INSUFFICIENT_BALANCE":   15,
+		"REFUSAL_REASON_BALANCE_INSUFFICIENT":   16,
+		"REFUSAL_REASON_BALANCE_EXHAUSTED":      17,
 	}
 )
 
@@ -148,16 +144,11 @@ type RenewalState int32
 const (
 	// Never sent.
 	RenewalState_RENEWAL_STATE_UNSPECIFIED RenewalState = 0
-	// It lives on.
+	// It lives on. One that had lapsed and was not swept lives again.
 	RenewalState_RENEWAL_STATE_RENEWED RenewalState = 1
-	// It had lapsed, was not swept, and lives again.
-	RenewalState_RENEWAL_STATE_REVIVED RenewalState = 2
-	// It was closed; stop renewing.
-	RenewalState_RENEWAL_STATE_CLOSED RenewalState = 3
-	// It was swept and billed in full; its close will change nothing.
-	RenewalState_RENEWAL_STATE_SWEPT RenewalState = 4
-	// There is none, or another holder's.
-	RenewalState_RENEWAL_STATE_UNKNOWN RenewalState = 5
+	// It is closed, swept, unknown, or another holder's: stop renewing it. Work
+	// that was swept while it ran goes on, and its closing changes nothing.
+	RenewalState_RENEWAL_STATE_GONE RenewalState = 2
 )
 
 // Enum value maps for RenewalState.
@@ -165,18 +156,12 @@ var (
 	RenewalState_name = map[int32]string{
 		0: "RENEWAL_STATE_UNSPECIFIED",
 		1: "RENEWAL_STATE_RENEWED",
-		2: "RENEWAL_STATE_REVIVED",
-		3: "RENEWAL_STATE_CLOSED",
-		4: "RENEWAL_STATE_SWEPT",
-		5: "RENEWAL_STATE_UNKNOWN",
+		2: "RENEWAL_STATE_GONE",
 	}
 	RenewalState_value = map[string]int32{
 		"RENEWAL_STATE_UNSPECIFIED": 0,
 		"RENEWAL_STATE_RENEWED":     1,
-		"RENEWAL_STATE_REVIVED":     2,
-		"RENEWAL_STATE_CLOSED":      3,
-		"RENEWAL_STATE_SWEPT":       4,
-		"RENEWAL_STATE_UNKNOWN":     5,
+		"RENEWAL_STATE_GONE":        2,
 	}
 )
 
@@ -214,15 +199,14 @@ const (
 	// Never sent.
 	ClosingState_CLOSING_STATE_UNSPECIFIED ClosingState = 0
 	// It closed the reservation.
-	ClosingState_CLOSING_STATE_CLOSED ClosingState = 1
+	ClosingState_CLOSING_STATE_APPLIED ClosingState = 1
 	// The reservation was closed before, by a holder; nothing changed.
 	ClosingState_CLOSING_STATE_DUPLICATE ClosingState = 2
 	// The reservation had been swept and billed in full; nothing changed.
 	ClosingState_CLOSING_STATE_SWEPT ClosingState = 3
-	// There was no reservation: a tombstone refuses a late one. Units that the
-	// closing claimed are counted as unbilled.
-	ClosingState_CLOSING_STATE_TOMBSTONED ClosingState = 4
-	// The fence is another's; nothing changed.
+	// There was no reservation: a tombstone refuses a late one.
+	ClosingState_CLOSING_STATE_TOMBSTONE ClosingState = 4
+	// The fence or the account is another's; nothing changed.
 	ClosingState_CLOSING_STATE_FENCED ClosingState = 5
 )
 
@@ -230,18 +214,18 @@ const (
 var (
 	ClosingState_name = map[int32]string{
 		0: "CLOSING_STATE_UNSPECIFIED",
-		1: "CLOSING_STATE_CLOSED",
+		1: "CLOSING_STATE_APPLIED",
 		2: "CLOSING_STATE_DUPLICATE",
 		3: "CLOSING_STATE_SWEPT",
-		4: "CLOSING_STATE_TOMBSTONED",
+		4: "CLOSING_STATE_TOMBSTONE",
 		5: "CLOSING_STATE_FENCED",
 	}
 	ClosingState_value = map[string]int32{
 		"CLOSING_STATE_UNSPECIFIED": 0,
-		"CLOSING_STATE_CLOSED":      1,
+		"CLOSING_STATE_APPLIED":     1,
 		"CLOSING_STATE_DUPLICATE":   2,
 		"CLOSING_STATE_SWEPT":       3,
-		"CLOSING_STATE_TOMBSTONED":  4,
+		"CLOSING_STATE_TOMBSTONE":   4,
 		"CLOSING_STATE_FENCED":      5,
 	}
 )
@@ -398,17 +382,22 @@ func (x *HoldClaim) GetFingerprints() [][]byte {
 // ReservationGrant lets a request run.
 type ReservationGrant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Proves that the caller is the holder. It strictly increases per account, from 1.
-	Fence uint64 `protobuf:"varint,1,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	// Units held: exactly those asked.
-	GrantedUnits uint64 `protobuf:"varint,2,opt,name=granted_units,json=grantedUnits,proto3" json:"granted_units,omitempty"`
+	GrantedUnits int64 `protobuf:"varint,3,opt,name=granted_units,json=grantedUnits,proto3" json:"granted_units,omitempty"`
 	// A holder whose last successful renewal is this old stops using it. It
 	// precedes the lapse by more than the interval at which closings are retried.
-	UsableUntilUnixNanos int64 `protobuf:"varint,3,opt,name=usable_until_unix_nanos,json=usableUntilUnixNanos,proto3" json:"usable_until_unix_nanos,omitempty"`
+	UsableUntilUnixNanos int64 `protobuf:"varint,4,opt,name=usable_until_unix_nanos,json=usableUntilUnixNanos,proto3" json:"usable_until_unix_nanos,omitempty"`
 	// What the account has left after this grant.
-	LimitsLeft    *LimitsLeft `protobuf:"bytes,4,opt,name=limits_left,json=limitsLeft,proto3" json:"limits_left,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LimitsLeft *LimitsLeft `protobuf:"bytes,5,opt,name=limits_left,json=limitsLeft,proto3" json:"limits_left,omitempty"`
+	// Without a renewal the reservation lapses at this instant, and is billed in
+	// full once it is swept.
+	ExpiresAtUnixNanos int64 `protobuf:"varint,6,opt,name=expires_at_unix_nanos,json=expiresAtUnixNanos,proto3" json:"expires_at_unix_nanos,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ReservationGrant) Reset() {
@@ -441,14 +430,21 @@ func (*ReservationGrant) Descriptor() ([]byte, []int) {
 	return file_tollgate_lease_v1_reservation_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *ReservationGrant) GetFence() uint64 {
+func (x *ReservationGrant) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReservationGrant) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
 	return 0
 }
 
-func (x *ReservationGrant) GetGrantedUnits() uint64 {
+func (x *ReservationGrant) GetGrantedUnits() int64 {
 	if x != nil {
 		return x.GrantedUnits
 	}
@@ -469,21 +465,32 @@ func (x *ReservationGrant) GetLimitsLeft() *LimitsLeft {
 	return nil
 }
 
+func (x *ReservationGrant) GetExpiresAtUnixNanos() int64 {
+	if x != nil {
+		return x.ExpiresAtUnixNanos
+	}
+	return 0
+}
+
 // LimitsLeft is what an account has left. An absent figure has no limit.
 type LimitsLeft struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Requests of this minute.
-	Requests *uint64 `protobuf:"varint,1,opt,name=requests,proto3,oneof" json:"requests,omitempty"`
+	Requests *int64 `protobuf:"varint,1,opt,name=requests,proto3,oneof" json:"requests,omitempty"`
 	// Tokens of this minute.
-	Tokens *uint64 `protobuf:"varint,2,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
+	Tokens *int64 `protobuf:"varint,2,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
 	// Reservations that may be opened beside those that are.
-	Concurrent *uint64 `protobuf:"varint,3,opt,name=concurrent,proto3,oneof" json:"concurrent,omitempty"`
+	Concurrent *int64 `protobuf:"varint,3,opt,name=concurrent,proto3,oneof" json:"concurrent,omitempty"`
 	// Balance.
-	Units *uint64 `protobuf:"varint,4,opt,name=units,proto3,oneof" json:"units,omitempty"`
+	Units *int64 `protobuf:"varint,4,opt,name=units,proto3,oneof" json:"units,omitempty"`
+	// Requests a minute may have; absent without a limit.
+	RequestsLimit *int64 `protobuf:"varint,5,opt,name=requests_limit,json=requestsLimit,proto3,oneof" json:"requests_limit,omitempty"`
+	// Tokens a minute may have; absent without a limit.
+	TokensLimit *int64 `protobuf:"varint,6,opt,name=tokens_limit,json=tokensLimit,proto3,oneof" json:"tokens_limit,omitempty"`
 	// When the figures of this minute start anew.
-	MinuteResetsAtUnixNanos int64 `protobuf:"varint,5,opt,name=minute_resets_at_unix_nanos,json=minuteResetsAtUnixNanos,proto3" json:"minute_resets_at_unix_nanos,omitempty"`
+	MinuteResetsAtUnixNanos int64 `protobuf:"varint,7,opt,name=minute_resets_at_unix_nanos,json=minuteResetsAtUnixNanos,proto3" json:"minute_resets_at_unix_nanos,omitempty"`
 	// When the allowance starts anew; absent without a budget.
-	PeriodEndUnixNanos *int64 `protobuf:"varint,6,opt,name=period_end_unix_nanos,json=periodEndUnixNanos,proto3,oneof" json:"period_end_unix_nanos,omitempty"`
+	PeriodEndUnixNanos *int64 `protobuf:"varint,8,opt,name=period_end_unix_nanos,json=periodEndUnixNanos,proto3,oneof" json:"period_end_unix_nanos,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -518,30 +525,44 @@ func (*LimitsLeft) Descriptor() ([]byte, []int) {
 	return file_tollgate_lease_v1_reservation_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *LimitsLeft) GetRequests() uint64 {
+func (x *LimitsLeft) GetRequests() int64 {
 	if x != nil && x.Requests != nil {
 		return *x.Requests
 	}
 	return 0
 }
 
-func (x *LimitsLeft) GetTokens() uint64 {
+func (x *LimitsLeft) GetTokens() int64 {
 	if x != nil && x.Tokens != nil {
 		return *x.Tokens
 	}
 	return 0
 }
 
-func (x *LimitsLeft) GetConcurrent() uint64 {
+func (x *LimitsLeft) GetConcurrent() int64 {
 	if x != nil && x.Concurrent != nil {
 		return *x.Concurrent
 	}
 	return 0
 }
 
-func (x *LimitsLeft) GetUnits() uint64 {
+func (x *LimitsLeft) GetUnits() int64 {
 	if x != nil && x.Units != nil {
 		return *x.Units
+	}
+	return 0
+}
+
+func (x *LimitsLeft) GetRequestsLimit() int64 {
+	if x != nil && x.RequestsLimit != nil {
+		return *x.RequestsLimit
+	}
+	return 0
+}
+
+func (x *LimitsLeft) GetTokensLimit() int64 {
+	if x != nil && x.TokensLimit != nil {
+		return *x.TokensLimit
 	}
 	return 0
 }
@@ -565,16 +586,18 @@ type ReservationRefusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Why.
 	Reason RefusalReason `protobuf:"varint,1,opt,name=reason,proto3,enum=tollgate.lease.v1.RefusalReason" json:"reason,omitempty"`
+	// What the request asked of the limit; zero without one.
+	Asked int64 `protobuf:"varint,2,opt,name=asked,proto3" json:"asked,omitempty"`
 	// The limit that was met: requests, tokens, reservations, or units; zero without one.
-	Limit uint64 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// What of it is used by ended requests, or is spent.
-	Used uint64 `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
+	Used int64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
 	// What of it open reservations hold.
-	Reserved uint64 `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	Reserved int64 `protobuf:"varint,5,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	// How long to wait before a retry can help; absent when waiting does not help.
-	WaitNanos *int64 `protobuf:"varint,5,opt,name=wait_nanos,json=waitNanos,proto3,oneof" json:"wait_nanos,omitempty"`
+	WaitNanos *int64 `protobuf:"varint,6,opt,name=wait_nanos,json=waitNanos,proto3,oneof" json:"wait_nanos,omitempty"`
 	// When the limit starts anew; absent when it does not.
-	ResetsAtUnixNanos *int64 `protobuf:"varint,6,opt,name=resets_at_unix_nanos,json=resetsAtUnixNanos,proto3,oneof" json:"resets_at_unix_nanos,omitempty"`
+	ResetsAtUnixNanos *int64 `protobuf:"varint,7,opt,name=resets_at_unix_nanos,json=resetsAtUnixNanos,proto3,oneof" json:"resets_at_unix_nanos,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -616,21 +639,28 @@ func (x *ReservationRefusal) GetReason() RefusalReason {
 	return RefusalReason_REFUSAL_REASON_UNSPECIFIED
 }
 
-func (x *ReservationRefusal) GetLimit() uint64 {
+func (x *ReservationRefusal) GetAsked() int64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *ReservationRefusal) GetLimit() int64 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
 }
 
-func (x *ReservationRefusal) GetUsed() uint64 {
+func (x *ReservationRefusal) GetUsed() int64 {
 	if x != nil {
 		return x.Used
 	}
 	return 0
 }
 
-func (x *ReservationRefusal) GetReserved() uint64 {
+func (x *ReservationRefusal) GetReserved() int64 {
 	if x != nil {
 		return x.Reserved
 	}
@@ -832,10 +862,12 @@ type Renewal struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What became of it.
 	State RenewalState `protobuf:"varint,2,opt,name=state,proto3,enum=tollgate.lease.v1.RenewalState" json:"state,omitempty"`
-	// As in ReservationGrant; absent unless it lives.
+	// As in ReservationGrant; absent when it is gone.
 	UsableUntilUnixNanos *int64 `protobuf:"varint,3,opt,name=usable_until_unix_nanos,json=usableUntilUnixNanos,proto3,oneof" json:"usable_until_unix_nanos,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// As in ReservationGrant; absent when it is gone.
+	ExpiresAtUnixNanos *int64 `protobuf:"varint,4,opt,name=expires_at_unix_nanos,json=expiresAtUnixNanos,proto3,oneof" json:"expires_at_unix_nanos,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Renewal) Reset() {
@@ -889,6 +921,13 @@ func (x *Renewal) GetUsableUntilUnixNanos() int64 {
 	return 0
 }
 
+func (x *Renewal) GetExpiresAtUnixNanos() int64 {
+	if x != nil && x.ExpiresAtUnixNanos != nil {
+		return *x.ExpiresAtUnixNanos
+	}
+	return 0
+}
+
 // Closing ends one reservation and says what to bill.
 type Closing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -897,12 +936,12 @@ type Closing struct {
 	// Its request. An unknown one becomes a tombstone that refuses a late Reserve.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The grant's fence, or zero if the grant's answer was lost.
-	Fence uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
 	// How to bill it. Only the sweep writes OUTCOME_SWEPT.
 	Outcome v1.Outcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=tollgate.common.v1.Outcome" json:"outcome,omitempty"`
 	// What OUTCOME_SETTLED bills. What is above the grant draws on the balance
 	// first and is overage beyond it. Zero with every other outcome.
-	Units uint64 `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`
+	Units int64 `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`
 	// What was measured; absent when nothing was.
 	Dimensions *v1.Dimensions `protobuf:"bytes,6,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// The answer to keep for replays, sealed by the holder; empty to keep none.
@@ -955,7 +994,7 @@ func (x *Closing) GetRequestId() string {
 	return ""
 }
 
-func (x *Closing) GetFence() uint64 {
+func (x *Closing) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
@@ -969,7 +1008,7 @@ func (x *Closing) GetOutcome() v1.Outcome {
 	return v1.Outcome(0)
 }
 
-func (x *Closing) GetUnits() uint64 {
+func (x *Closing) GetUnits() int64 {
 	if x != nil {
 		return x.Units
 	}
@@ -990,6 +1029,97 @@ func (x *Closing) GetSealedAnswer() []byte {
 	return nil
 }
 
+// ClosedReservation is the stored end of a reservation.
+type ClosedReservation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// How it was closed, by whichever close was first.
+	Outcome v1.Outcome `protobuf:"varint,2,opt,name=outcome,proto3,enum=tollgate.common.v1.Outcome" json:"outcome,omitempty"`
+	// Whether it was closed without ever having been granted.
+	Tombstone bool `protobuf:"varint,3,opt,name=tombstone,proto3" json:"tombstone,omitempty"`
+	// Units that had been granted.
+	GrantedUnits int64 `protobuf:"varint,4,opt,name=granted_units,json=grantedUnits,proto3" json:"granted_units,omitempty"`
+	// What it cost.
+	Bill *v1.Bill `protobuf:"bytes,5,opt,name=bill,proto3" json:"bill,omitempty"`
+	// When it was closed.
+	ClosedAtUnixNanos int64 `protobuf:"varint,6,opt,name=closed_at_unix_nanos,json=closedAtUnixNanos,proto3" json:"closed_at_unix_nanos,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ClosedReservation) Reset() {
+	*x = ClosedReservation{}
+	mi := &file_tollgate_lease_v1_reservation_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClosedReservation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClosedReservation) ProtoMessage() {}
+
+func (x *ClosedReservation) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_lease_v1_reservation_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClosedReservation.ProtoReflect.Descriptor instead.
+func (*ClosedReservation) Descriptor() ([]byte, []int) {
+	return file_tollgate_lease_v1_reservation_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ClosedReservation) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ClosedReservation) GetOutcome() v1.Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return v1.Outcome(0)
+}
+
+func (x *ClosedReservation) GetTombstone() bool {
+	if x != nil {
+		return x.Tombstone
+	}
+	return false
+}
+
+func (x *ClosedReservation) GetGrantedUnits() int64 {
+	if x != nil {
+		return x.GrantedUnits
+	}
+	return 0
+}
+
+func (x *ClosedReservation) GetBill() *v1.Bill {
+	if x != nil {
+		return x.Bill
+	}
+	return nil
+}
+
+func (x *ClosedReservation) GetClosedAtUnixNanos() int64 {
+	if x != nil {
+		return x.ClosedAtUnixNanos
+	}
+	return 0
+}
+
 // ClosingResult is what became of one closing.
 type ClosingResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -997,17 +1127,18 @@ type ClosingResult struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What became of it.
 	State ClosingState `protobuf:"varint,2,opt,name=state,proto3,enum=tollgate.lease.v1.ClosingState" json:"state,omitempty"`
-	// How the reservation stands closed, by whichever close was first.
-	Outcome v1.Outcome `protobuf:"varint,3,opt,name=outcome,proto3,enum=tollgate.common.v1.Outcome" json:"outcome,omitempty"`
-	// What it cost; absent for a tombstone or another's fence.
-	Bill          *v1.Bill `protobuf:"bytes,4,opt,name=bill,proto3" json:"bill,omitempty"`
+	// How the reservation stands closed; absent when fenced.
+	Closed *ClosedReservation `protobuf:"bytes,3,opt,name=closed,proto3" json:"closed,omitempty"`
+	// Units the closing claimed that nobody pays: a tombstone's, or those above
+	// the grant after a sweep. They are counted.
+	UnbilledUnits int64 `protobuf:"varint,4,opt,name=unbilled_units,json=unbilledUnits,proto3" json:"unbilled_units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClosingResult) Reset() {
 	*x = ClosingResult{}
-	mi := &file_tollgate_lease_v1_reservation_proto_msgTypes[10]
+	mi := &file_tollgate_lease_v1_reservation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1150,7 @@ func (x *ClosingResult) String() string {
 func (*ClosingResult) ProtoMessage() {}
 
 func (x *ClosingResult) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_lease_v1_reservation_proto_msgTypes[10]
+	mi := &file_tollgate_lease_v1_reservation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1163,7 @@ func (x *ClosingResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosingResult.ProtoReflect.Descriptor instead.
 func (*ClosingResult) Descriptor() ([]byte, []int) {
-	return file_tollgate_lease_v1_reservation_proto_rawDescGZIP(), []int{10}
+	return file_tollgate_lease_v1_reservation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ClosingResult) GetRequestId() string {
@@ -1049,18 +1180,18 @@ func (x *ClosingResult) GetState() ClosingState {
 	return ClosingState_CLOSING_STATE_UNSPECIFIED
 }
 
-func (x *ClosingResult) GetOutcome() v1.Outcome {
+func (x *ClosingResult) GetClosed() *ClosedReservation {
 	if x != nil {
-		return x.Outcome
-	}
-	return v1.Outcome(0)
-}
-
-func (x *ClosingResult) GetBill() *v1.Bill {
-	if x != nil {
-		return x.Bill
+		return x.Closed
 	}
 	return nil
+}
+
+func (x *ClosingResult) GetUnbilledUnits() int64 {
+	if x != nil {
+		return x.UnbilledUnits
+	}
+	return 0
 }
 
 var File_tollgate_lease_v1_reservation_proto protoreflect.FileDescriptor
@@ -1076,40 +1207,44 @@ const file_tollgate_lease_v1_reservation_proto_rawDesc = "" +
 	"\tHoldClaim\x12.\n" +
 	"\ahold_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x06holdId\x124\n" +
 	"\ffingerprints\x18\x02 \x03(\fB\x10\xbaH\r\x92\x01\n" +
-	"\b\x01\x10\b\"\x04z\x02h R\ffingerprints\"\xe7\x01\n" +
-	"\x10ReservationGrant\x12\x1d\n" +
-	"\x05fence\x18\x01 \x01(\x04B\a\xbaH\x042\x02 \x00R\x05fence\x124\n" +
-	"\rgranted_units\x18\x02 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\fgrantedUnits\x12>\n" +
-	"\x17usable_until_unix_nanos\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x14usableUntilUnixNanos\x12>\n" +
-	"\vlimits_left\x18\x04 \x01(\v2\x1d.tollgate.lease.v1.LimitsLeftR\n" +
-	"limitsLeft\"\xcb\x02\n" +
+	"\b\x01\x10\b\"\x04z\x02h R\ffingerprints\"\xd1\x02\n" +
+	"\x10ReservationGrant\x124\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x12\x1d\n" +
+	"\x05fence\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\x12,\n" +
+	"\rgranted_units\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fgrantedUnits\x12>\n" +
+	"\x17usable_until_unix_nanos\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x14usableUntilUnixNanos\x12>\n" +
+	"\vlimits_left\x18\x05 \x01(\v2\x1d.tollgate.lease.v1.LimitsLeftR\n" +
+	"limitsLeft\x12:\n" +
+	"\x15expires_at_unix_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x12expiresAtUnixNanos\"\xc3\x03\n" +
 	"\n" +
 	"LimitsLeft\x12\x1f\n" +
-	"\brequests\x18\x01 \x01(\x04H\x00R\brequests\x88\x01\x01\x12\x1b\n" +
-	"\x06tokens\x18\x02 \x01(\x04H\x01R\x06tokens\x88\x01\x01\x12#\n" +
+	"\brequests\x18\x01 \x01(\x03H\x00R\brequests\x88\x01\x01\x12\x1b\n" +
+	"\x06tokens\x18\x02 \x01(\x03H\x01R\x06tokens\x88\x01\x01\x12#\n" +
 	"\n" +
-	"concurrent\x18\x03 \x01(\x04H\x02R\n" +
+	"concurrent\x18\x03 \x01(\x03H\x02R\n" +
 	"concurrent\x88\x01\x01\x12\x19\n" +
-	"\x05units\x18\x04 \x01(\x04H\x03R\x05units\x88\x01\x01\x12<\n" +
-	"\x1bminute_resets_at_unix_nanos\x18\x05 \x01(\x03R\x17minuteResetsAtUnixNanos\x126\n" +
-	"\x15period_end_unix_nanos\x18\x06 \x01(\x03H\x04R\x12periodEndUnixNanos\x88\x01\x01B\v\n" +
+	"\x05units\x18\x04 \x01(\x03H\x03R\x05units\x88\x01\x01\x12*\n" +
+	"\x0erequests_limit\x18\x05 \x01(\x03H\x04R\rrequestsLimit\x88\x01\x01\x12&\n" +
+	"\ftokens_limit\x18\x06 \x01(\x03H\x05R\vtokensLimit\x88\x01\x01\x12<\n" +
+	"\x1bminute_resets_at_unix_nanos\x18\a \x01(\x03R\x17minuteResetsAtUnixNanos\x126\n" +
+	"\x15period_end_unix_nanos\x18\b \x01(\x03H\x06R\x12periodEndUnixNanos\x88\x01\x01B\v\n" +
 	"\t_requestsB\t\n" +
 	"\a_tokensB\r\n" +
 	"\v_concurrentB\b\n" +
-	"\x06_unitsB\x18\n" +
-	"\x16_period_end_unix_nanos\"\xdb\x02\n" +
+	"\x06_unitsB\x11\n" +
+	"\x0f_requests_limitB\x0f\n" +
+	"\r_tokens_limitB\x18\n" +
+	"\x16_period_end_unix_nanos\"\xe2\x02\n" +
 	"\x12ReservationRefusal\x128\n" +
-	"\x06reason\x18\x01 \x01(\x0e2 .tollgate.lease.v1.RefusalReasonR\x06reason\x12%\n" +
-	"\x05limit\x18\x02 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x05limit\x12#\n" +
-	"\x04used\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x04used\x12+\n" +
-	"\breserved\x18\x04 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\breserved\x12+\n" +
+	"\x06reason\x18\x01 \x01(\x0e2 .tollgate.lease.v1.RefusalReasonR\x06reason\x12\x1d\n" +
+	"\x05asked\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05asked\x12\x1d\n" +
+	"\x05limit\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05limit\x12\x1b\n" +
+	"\x04used\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04used\x12#\n" +
+	"\breserved\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\breserved\x12+\n" +
 	"\n" +
-	"wait_nanos\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01\x12=\n" +
-	"\x14resets_at_unix_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x01R\x11resetsAtUnixNanos\x88\x01\x01B\r\n" +
+	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01\x12=\n" +
+	"\x14resets_at_unix_nanos\x18\a \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x01R\x11resetsAtUnixNanos\x88\x01\x01B\r\n" +
 	"\v_wait_nanosB\x17\n" +
 	"\x15_resets_at_unix_nanos\"\xd4\x01\n" +
 	"\x06Replay\x124\n" +
@@ -1127,68 +1262,73 @@ const file_tollgate_lease_v1_reservation_proto_rawDesc = "" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x124\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\"\xce\x01\n" +
+	"request_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\"\xa0\x02\n" +
 	"\aRenewal\x124\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x125\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1f.tollgate.lease.v1.RenewalStateR\x05state\x12:\n" +
-	"\x17usable_until_unix_nanos\x18\x03 \x01(\x03H\x00R\x14usableUntilUnixNanos\x88\x01\x01B\x1a\n" +
-	"\x18_usable_until_unix_nanos\"\xd4\x03\n" +
+	"\x17usable_until_unix_nanos\x18\x03 \x01(\x03H\x00R\x14usableUntilUnixNanos\x88\x01\x01\x126\n" +
+	"\x15expires_at_unix_nanos\x18\x04 \x01(\x03H\x01R\x12expiresAtUnixNanos\x88\x01\x01B\x1a\n" +
+	"\x18_usable_until_unix_nanosB\x18\n" +
+	"\x16_expires_at_unix_nanos\"\xcb\x03\n" +
 	"\aClosing\x124\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x124\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x12\x14\n" +
-	"\x05fence\x18\x03 \x01(\x04R\x05fence\x12E\n" +
-	"\aoutcome\x18\x04 \x01(\x0e2\x1b.tollgate.common.v1.OutcomeB\x0e\xbaH\v\x82\x01\b\x18\x01\x18\x02\x18\x03\x18\x04R\aoutcome\x12%\n" +
-	"\x05units\x18\x05 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x05units\x12>\n" +
+	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12E\n" +
+	"\aoutcome\x18\x04 \x01(\x0e2\x1b.tollgate.common.v1.OutcomeB\x0e\xbaH\v\x82\x01\b\x18\x01\x18\x02\x18\x03\x18\x04R\aoutcome\x12\x1d\n" +
+	"\x05units\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05units\x12>\n" +
 	"\n" +
 	"dimensions\x18\x06 \x01(\v2\x1e.tollgate.common.v1.DimensionsR\n" +
 	"dimensions\x12/\n" +
 	"\rsealed_answer\x18\a \x01(\fB\n" +
-	"\xbaH\az\x05\x18\x80\x80\xc0\x04R\fsealedAnswer:h\xbaHe\x1ac\n" +
-	"\rclosing.units\x12+units is zero unless the outcome is settled\x1a%this.outcome == 1 || this.units == 0u\"\xe1\x01\n" +
+	"\xbaH\az\x05\x18\x80\x80\xc0\x04R\fsealedAnswer:g\xbaHd\x1ab\n" +
+	"\rclosing.units\x12+units is zero unless the outcome is settled\x1a$this.outcome == 1 || this.units == 0\"\xab\x02\n" +
+	"\x11ClosedReservation\x124\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x125\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2\x1b.tollgate.common.v1.OutcomeR\aoutcome\x12\x1c\n" +
+	"\ttombstone\x18\x03 \x01(\bR\ttombstone\x12,\n" +
+	"\rgranted_units\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fgrantedUnits\x12,\n" +
+	"\x04bill\x18\x05 \x01(\v2\x18.tollgate.common.v1.BillR\x04bill\x12/\n" +
+	"\x14closed_at_unix_nanos\x18\x06 \x01(\x03R\x11closedAtUnixNanos\"\xea\x01\n" +
 	"\rClosingResult\x124\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x125\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x1f.tollgate.lease.v1.ClosingStateR\x05state\x125\n" +
-	"\aoutcome\x18\x03 \x01(\x0e2\x1b.tollgate.common.v1.OutcomeR\aoutcome\x12,\n" +
-	"\x04bill\x18\x04 \x01(\v2\x18.tollgate.common.v1.BillR\x04bill*\xb6\x05\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1f.tollgate.lease.v1.ClosingStateR\x05state\x12<\n" +
+	"\x06closed\x18\x03 \x01(\v2$.tollgate.lease.v1.ClosedReservationR\x06closed\x12.\n" +
+	"\x0eunbilled_units\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\runbilledUnits*\xa0\x05\n" +
 	"\rRefusalReason\x12\x1e\n" +
-	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12$\n" +
-	" REFUSAL_REASON_ACCOUNT_NOT_FOUND\x10\x01\x12$\n" +
+	"\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
+	"\x1eREFUSAL_REASON_UNKNOWN_ACCOUNT\x10\x01\x12$\n" +
 	" REFUSAL_REASON_ACCOUNT_SUSPENDED\x10\x02\x12!\n" +
-	"\x1dREFUSAL_REASON_ACCOUNT_CLOSED\x10\x03\x12 \n" +
-	"\x1cREFUSAL_REASON_KEY_NOT_FOUND\x10\x04\x12\x1e\n" +
-	"\x1aREFUSAL_REASON_KEY_REVOKED\x10\x05\x12\x1e\n" +
-	"\x1aREFUSAL_REASON_KEY_EXPIRED\x10\x06\x12%\n" +
-	"!REFUSAL_REASON_RESERVATION_CLOSED\x10\a\x12)\n" +
-	"%REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED\x10\b\x12!\n" +
-	"\x1dREFUSAL_REASON_HOLD_NOT_FOUND\x10\t\x12\x1f\n" +
-	"\x1bREFUSAL_REASON_HOLD_PENDING\x10\n" +
-	"\x12\x1e\n" +
-	"\x1aREFUSAL_REASON_HOLD_DENIED\x10\v\x12\x1f\n" +
-	"\x1bREFUSAL_REASON_HOLD_EXPIRED\x10\f\x12 \n" +
-	"\x1cREFUSAL_REASON_HOLD_CONSUMED\x10\r\x12 \n" +
-	"\x1cREFUSAL_REASON_HOLD_MISMATCH\x10\x0e\x12&\n" +
-	"\"REFUSAL_REASON_REQUESTS_PER_MINUTE\x10\x0f\x12$\n" +
-	" REFUSAL_REASON_TOKENS_PER_MINUTE\x10\x10\x12&\n" +
-	"\"REFUSAL_REASON_CONCURRENCY_LIMITED\x10\x11\x12#\n" +
-	"\x1fREFUSAL_REASON_BUDGET_EXHAUSTED\x10\x12*\xb1\x01\n" +
+	"\x1dREFUSAL_REASON_ACCOUNT_CLOSED\x10\x03\x12\x1e\n" +
+	"\x1aREFUSAL_REASON_KEY_REVOKED\x10\x04\x12)\n" +
+	"%REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED\x10\x05\x12!\n" +
+	"\x1dREFUSAL_REASON_HOLD_NOT_FOUND\x10\x06\x12\x1f\n" +
+	"\x1bREFUSAL_REASON_HOLD_PENDING\x10\a\x12\x1e\n" +
+	"\x1aREFUSAL_REASON_HOLD_DENIED\x10\b\x12\x1f\n" +
+	"\x1bREFUSAL_REASON_HOLD_EXPIRED\x10\t\x12 \n" +
+	"\x1cREFUSAL_REASON_HOLD_CONSUMED\x10\n" +
+	"\x12 \n" +
+	"\x1cREFUSAL_REASON_HOLD_MISMATCH\x10\v\x12'\n" +
+	"#REFUSAL_REASON_REQUEST_RATE_LIMITED\x10\f\x12%\n" +
+	"!REFUSAL_REASON_TOKEN_RATE_LIMITED\x10\r\x12&\n" +
+	"\"REFUSAL_REASON_CONCURRENCY_LIMITED\x10\x0e\x12'\n" +
+	"#REFUSAL_REASON_INSUFFICIENT_BALANCE\x10\x0f\x12'\n" +
+	"#REFUSAL_REASON_BALANCE_INSUFFICIENT\x10\x10\x12$\n" +
+	" REFUSAL_REASON_BALANCE_EXHAUSTED\x10\x11*`\n" +
 	"\fRenewalState\x12\x1d\n" +
 	"\x19RENEWAL_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
-	"\x15RENEWAL_STATE_RENEWED\x10\x01\x12\x19\n" +
-	"\x15RENEWAL_STATE_REVIVED\x10\x02\x12\x18\n" +
-	"\x14RENEWAL_STATE_CLOSED\x10\x03\x12\x17\n" +
-	"\x13RENEWAL_STATE_SWEPT\x10\x04\x12\x19\n" +
-	"\x15RENEWAL_STATE_UNKNOWN\x10\x05*\xb5\x01\n" +
+	"\x15RENEWAL_STATE_RENEWED\x10\x01\x12\x16\n" +
+	"\x12RENEWAL_STATE_GONE\x10\x02*\xb5\x01\n" +
 	"\fClosingState\x12\x1d\n" +
-	"\x19CLOSING_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
-	"\x14CLOSING_STATE_CLOSED\x10\x01\x12\x1b\n" +
+	"\x19CLOSING_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15CLOSING_STATE_APPLIED\x10\x01\x12\x1b\n" +
 	"\x17CLOSING_STATE_DUPLICATE\x10\x02\x12\x17\n" +
-	"\x13CLOSING_STATE_SWEPT\x10\x03\x12\x1c\n" +
-	"\x18CLOSING_STATE_TOMBSTONED\x10\x04\x12\x18\n" +
+	"\x13CLOSING_STATE_SWEPT\x10\x03\x12\x1b\n" +
+	"\x17CLOSING_STATE_TOMBSTONE\x10\x04\x12\x18\n" +
 	"\x14CLOSING_STATE_FENCED\x10\x05B\xda\x01\n" +
 	"\x15com.tollgate.lease.v1B\x10ReservationProtoP\x01ZIgithub.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1;leasev1\xa2\x02\x03TLX\xaa\x02\x11Tollgate.Lease.V1\xca\x02\x11Tollgate\\Lease\\V1\xe2\x02\x1dTollgate\\Lease\\V1\\GPBMetadata\xea\x02\x13Tollgate::Lease::V1b\x06proto3"
 
@@ -1205,7 +1345,7 @@ func file_tollgate_lease_v1_reservation_proto_rawDescGZIP() []byte {
 }
 
 var file_tollgate_lease_v1_reservation_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_tollgate_lease_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_tollgate_lease_v1_reservation_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_tollgate_lease_v1_reservation_proto_goTypes = []any{
 	(RefusalReason)(0),         // 0: tollgate.lease.v1.RefusalReason
 	(RenewalState)(0),          // 1: tollgate.lease.v1.RenewalState
@@ -1220,27 +1360,29 @@ var file_tollgate_lease_v1_reservation_proto_goTypes = []any{
 	(*ReservationRef)(nil),     // 10: tollgate.lease.v1.ReservationRef
 	(*Renewal)(nil),            // 11: tollgate.lease.v1.Renewal
 	(*Closing)(nil),            // 12: tollgate.lease.v1.Closing
-	(*ClosingResult)(nil),      // 13: tollgate.lease.v1.ClosingResult
-	(v1.Outcome)(0),            // 14: tollgate.common.v1.Outcome
-	(*v1.Bill)(nil),            // 15: tollgate.common.v1.Bill
-	(*v1.Dimensions)(nil),      // 16: tollgate.common.v1.Dimensions
+	(*ClosedReservation)(nil),  // 13: tollgate.lease.v1.ClosedReservation
+	(*ClosingResult)(nil),      // 14: tollgate.lease.v1.ClosingResult
+	(v1.Outcome)(0),            // 15: tollgate.common.v1.Outcome
+	(*v1.Bill)(nil),            // 16: tollgate.common.v1.Bill
+	(*v1.Dimensions)(nil),      // 17: tollgate.common.v1.Dimensions
 }
 var file_tollgate_lease_v1_reservation_proto_depIdxs = []int32{
 	6,  // 0: tollgate.lease.v1.ReservationGrant.limits_left:type_name -> tollgate.lease.v1.LimitsLeft
 	0,  // 1: tollgate.lease.v1.ReservationRefusal.reason:type_name -> tollgate.lease.v1.RefusalReason
-	14, // 2: tollgate.lease.v1.Replay.outcome:type_name -> tollgate.common.v1.Outcome
-	15, // 3: tollgate.lease.v1.Replay.bill:type_name -> tollgate.common.v1.Bill
+	15, // 2: tollgate.lease.v1.Replay.outcome:type_name -> tollgate.common.v1.Outcome
+	16, // 3: tollgate.lease.v1.Replay.bill:type_name -> tollgate.common.v1.Bill
 	1,  // 4: tollgate.lease.v1.Renewal.state:type_name -> tollgate.lease.v1.RenewalState
-	14, // 5: tollgate.lease.v1.Closing.outcome:type_name -> tollgate.common.v1.Outcome
-	16, // 6: tollgate.lease.v1.Closing.dimensions:type_name -> tollgate.common.v1.Dimensions
-	2,  // 7: tollgate.lease.v1.ClosingResult.state:type_name -> tollgate.lease.v1.ClosingState
-	14, // 8: tollgate.lease.v1.ClosingResult.outcome:type_name -> tollgate.common.v1.Outcome
-	15, // 9: tollgate.lease.v1.ClosingResult.bill:type_name -> tollgate.common.v1.Bill
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	15, // 5: tollgate.lease.v1.Closing.outcome:type_name -> tollgate.common.v1.Outcome
+	17, // 6: tollgate.lease.v1.Closing.dimensions:type_name -> tollgate.common.v1.Dimensions
+	15, // 7: tollgate.lease.v1.ClosedReservation.outcome:type_name -> tollgate.common.v1.Outcome
+	16, // 8: tollgate.lease.v1.ClosedReservation.bill:type_name -> tollgate.common.v1.Bill
+	2,  // 9: tollgate.lease.v1.ClosingResult.state:type_name -> tollgate.lease.v1.ClosingState
+	13, // 10: tollgate.lease.v1.ClosingResult.closed:type_name -> tollgate.lease.v1.ClosedReservation
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_tollgate_lease_v1_reservation_proto_init() }
@@ -1257,7 +1399,7 @@ func file_tollgate_lease_v1_reservation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tollgate_lease_v1_reservation_proto_rawDesc), len(file_tollgate_lease_v1_reservation_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -38,26 +38,28 @@ type Snapshot struct {
 	AccountSlug string `protobuf:"bytes,3,opt,name=account_slug,json=accountSlug,proto3" json:"account_slug,omitempty"`
 	// The credential; empty when usage is not attributed to one.
 	KeyId string `protobuf:"bytes,4,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// Id of the key in its tenant, as shown to people.
+	KeyName string `protobuf:"bytes,5,opt,name=key_name,json=keyName,proto3" json:"key_name,omitempty"`
 	// Version of this principal's snapshot; it never moves backward.
-	Generation uint64 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation int64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Whether the account may spend.
-	Status v1.AccountStatus `protobuf:"varint,6,opt,name=status,proto3,enum=tollgate.common.v1.AccountStatus" json:"status,omitempty"`
+	Status v1.AccountStatus `protobuf:"varint,7,opt,name=status,proto3,enum=tollgate.common.v1.AccountStatus" json:"status,omitempty"`
 	// Which part of an instance's capacity its work may use.
-	CapacityClass v1.CapacityClass `protobuf:"varint,7,opt,name=capacity_class,json=capacityClass,proto3,enum=tollgate.common.v1.CapacityClass" json:"capacity_class,omitempty"`
+	CapacityClass v1.CapacityClass `protobuf:"varint,8,opt,name=capacity_class,json=capacityClass,proto3,enum=tollgate.common.v1.CapacityClass" json:"capacity_class,omitempty"`
 	// Set of the routes it may use, a bit each.
-	Permissions uint64 `protobuf:"varint,8,opt,name=permissions,proto3" json:"permissions,omitempty"`
+	Permissions uint64 `protobuf:"varint,9,opt,name=permissions,proto3" json:"permissions,omitempty"`
 	// The snapshot is stale at this instant, whatever its freshness; absent for no such end.
-	ValidUntilUnixNanos *int64 `protobuf:"varint,9,opt,name=valid_until_unix_nanos,json=validUntilUnixNanos,proto3,oneof" json:"valid_until_unix_nanos,omitempty"`
+	ValidUntilUnixNanos *int64 `protobuf:"varint,10,opt,name=valid_until_unix_nanos,json=validUntilUnixNanos,proto3,oneof" json:"valid_until_unix_nanos,omitempty"`
 	// What happens when leases run out.
-	Enforcement *Enforcement `protobuf:"bytes,10,opt,name=enforcement,proto3" json:"enforcement,omitempty"`
+	Enforcement *Enforcement `protobuf:"bytes,11,opt,name=enforcement,proto3" json:"enforcement,omitempty"`
 	// Bounds of each instance.
-	Limits *InstanceLimits `protobuf:"bytes,11,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *InstanceLimits `protobuf:"bytes,12,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Prices of classes of work; absent when quotes come priced.
-	CostTable *CostTable `protobuf:"bytes,12,opt,name=cost_table,json=costTable,proto3" json:"cost_table,omitempty"`
+	CostTable *CostTable `protobuf:"bytes,13,opt,name=cost_table,json=costTable,proto3" json:"cost_table,omitempty"`
 	// Revision of the policy document; empty when unstated.
-	PolicyRevision string `protobuf:"bytes,13,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	PolicyRevision string `protobuf:"bytes,14,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
 	// What the account had left. The store stamps it; a publisher's is ignored.
-	Budget        *v1.BudgetView `protobuf:"bytes,14,opt,name=budget,proto3" json:"budget,omitempty"`
+	Budget        *v1.BudgetView `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,7 +122,14 @@ func (x *Snapshot) GetKeyId() string {
 	return ""
 }
 
-func (x *Snapshot) GetGeneration() uint64 {
+func (x *Snapshot) GetKeyName() string {
+	if x != nil {
+		return x.KeyName
+	}
+	return ""
+}
+
+func (x *Snapshot) GetGeneration() int64 {
 	if x != nil {
 		return x.Generation
 	}
@@ -318,7 +327,7 @@ func (*Strict) Descriptor() ([]byte, []int) {
 type Elastic struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unfunded units an instance may spend in its lifetime.
-	OverageCapUnits uint64 `protobuf:"varint,1,opt,name=overage_cap_units,json=overageCapUnits,proto3" json:"overage_cap_units,omitempty"`
+	OverageCapUnits int64 `protobuf:"varint,1,opt,name=overage_cap_units,json=overageCapUnits,proto3" json:"overage_cap_units,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -353,7 +362,7 @@ func (*Elastic) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Elastic) GetOverageCapUnits() uint64 {
+func (x *Elastic) GetOverageCapUnits() int64 {
 	if x != nil {
 		return x.OverageCapUnits
 	}
@@ -364,7 +373,7 @@ func (x *Elastic) GetOverageCapUnits() uint64 {
 type InstanceLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Items of one request.
-	MaxItemsPerRequest *uint64 `protobuf:"varint,1,opt,name=max_items_per_request,json=maxItemsPerRequest,proto3,oneof" json:"max_items_per_request,omitempty"`
+	MaxItemsPerRequest *int64 `protobuf:"varint,1,opt,name=max_items_per_request,json=maxItemsPerRequest,proto3,oneof" json:"max_items_per_request,omitempty"`
 	// Units per second.
 	CostRate *RateLimit `protobuf:"bytes,2,opt,name=cost_rate,json=costRate,proto3" json:"cost_rate,omitempty"`
 	// Items (tokens) per second.
@@ -409,7 +418,7 @@ func (*InstanceLimits) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *InstanceLimits) GetMaxItemsPerRequest() uint64 {
+func (x *InstanceLimits) GetMaxItemsPerRequest() int64 {
 	if x != nil && x.MaxItemsPerRequest != nil {
 		return *x.MaxItemsPerRequest
 	}
@@ -455,9 +464,9 @@ func (x *InstanceLimits) GetPrincipalMaxConcurrentRequests() uint32 {
 type RateLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sustained rate.
-	PerSecond uint64 `protobuf:"varint,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
+	PerSecond int64 `protobuf:"varint,1,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
 	// What may be used at once after a pause.
-	Burst         uint64 `protobuf:"varint,2,opt,name=burst,proto3" json:"burst,omitempty"`
+	Burst         int64 `protobuf:"varint,2,opt,name=burst,proto3" json:"burst,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,14 +501,14 @@ func (*RateLimit) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *RateLimit) GetPerSecond() uint64 {
+func (x *RateLimit) GetPerSecond() int64 {
 	if x != nil {
 		return x.PerSecond
 	}
 	return 0
 }
 
-func (x *RateLimit) GetBurst() uint64 {
+func (x *RateLimit) GetBurst() int64 {
 	if x != nil {
 		return x.Burst
 	}
@@ -511,9 +520,9 @@ func (x *RateLimit) GetBurst() uint64 {
 type CostTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Once per request.
-	FixedUnits uint64 `protobuf:"varint,1,opt,name=fixed_units,json=fixedUnits,proto3" json:"fixed_units,omitempty"`
+	FixedUnits int64 `protobuf:"varint,1,opt,name=fixed_units,json=fixedUnits,proto3" json:"fixed_units,omitempty"`
 	// The least a request costs.
-	MinimumUnits uint64 `protobuf:"varint,2,opt,name=minimum_units,json=minimumUnits,proto3" json:"minimum_units,omitempty"`
+	MinimumUnits int64 `protobuf:"varint,2,opt,name=minimum_units,json=minimumUnits,proto3" json:"minimum_units,omitempty"`
 	// Prices by class number; trailing unpriced ones are left out.
 	Classes       []*WorkClass `protobuf:"bytes,3,rep,name=classes,proto3" json:"classes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -550,14 +559,14 @@ func (*CostTable) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *CostTable) GetFixedUnits() uint64 {
+func (x *CostTable) GetFixedUnits() int64 {
 	if x != nil {
 		return x.FixedUnits
 	}
 	return 0
 }
 
-func (x *CostTable) GetMinimumUnits() uint64 {
+func (x *CostTable) GetMinimumUnits() int64 {
 	if x != nil {
 		return x.MinimumUnits
 	}
@@ -575,7 +584,7 @@ func (x *CostTable) GetClasses() []*WorkClass {
 type WorkClass struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Units per item; absent when the class is not priced, which refuses it.
-	WeightUnits *uint64 `protobuf:"varint,1,opt,name=weight_units,json=weightUnits,proto3,oneof" json:"weight_units,omitempty"`
+	WeightUnits *int64 `protobuf:"varint,1,opt,name=weight_units,json=weightUnits,proto3,oneof" json:"weight_units,omitempty"`
 	// Permissions that all are needed for the class, a bit each.
 	Permissions   uint64 `protobuf:"varint,2,opt,name=permissions,proto3" json:"permissions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -612,7 +621,7 @@ func (*WorkClass) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *WorkClass) GetWeightUnits() uint64 {
+func (x *WorkClass) GetWeightUnits() int64 {
 	if x != nil && x.WeightUnits != nil {
 		return *x.WeightUnits
 	}
@@ -630,7 +639,7 @@ func (x *WorkClass) GetPermissions() uint64 {
 type Tombstone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The generation at which it was revoked.
-	Generation    uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation    int64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,7 +674,7 @@ func (*Tombstone) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *Tombstone) GetGeneration() uint64 {
+func (x *Tombstone) GetGeneration() int64 {
 	if x != nil {
 		return x.Generation
 	}
@@ -977,7 +986,7 @@ type ListResponse struct {
 	// Where to go on; empty at the end.
 	NextCursor string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	// The revision the page was read at. It counts every change of snapshots and keys.
-	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1026,7 +1035,7 @@ func (x *ListResponse) GetNextCursor() string {
 	return ""
 }
 
-func (x *ListResponse) GetRevision() uint64 {
+func (x *ListResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
 	}
@@ -1271,7 +1280,7 @@ func (*WatchResponse_Heartbeat) isWatchResponse_Event() {}
 type Resync struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision.
-	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1306,7 +1315,7 @@ func (*Resync) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *Resync) GetRevision() uint64 {
+func (x *Resync) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
 	}
@@ -1317,7 +1326,7 @@ func (x *Resync) GetRevision() uint64 {
 type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The newest revision that was sent.
-	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1352,7 +1361,7 @@ func (*Heartbeat) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *Heartbeat) GetRevision() uint64 {
+func (x *Heartbeat) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
 	}
@@ -1514,7 +1523,7 @@ type ListKeysResponse struct {
 	// Where to go on; empty at the end.
 	NextCursor string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	// The revision the page was read at.
-	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When the page was read, by the ledger's clock.
 	AsOfUnixNanos int64 `protobuf:"varint,4,opt,name=as_of_unix_nanos,json=asOfUnixNanos,proto3" json:"as_of_unix_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1565,7 +1574,7 @@ func (x *ListKeysResponse) GetNextCursor() string {
 	return ""
 }
 
-func (x *ListKeysResponse) GetRevision() uint64 {
+func (x *ListKeysResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
 	}
@@ -1621,7 +1630,7 @@ func (*WatchKeysRequest) Descriptor() ([]byte, []int) {
 type WatchKeysResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision.
-	Revision      uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1656,7 +1665,7 @@ func (*WatchKeysResponse) Descriptor() ([]byte, []int) {
 	return file_tollgate_snapshot_v1_snapshot_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *WatchKeysResponse) GetRevision() uint64 {
+func (x *WatchKeysResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
 	}
@@ -1768,40 +1777,40 @@ var File_tollgate_snapshot_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"#tollgate/snapshot/v1/snapshot.proto\x12\x14tollgate.snapshot.v1\x1a\x1bbuf/validate/validate.proto\x1a tollgate/common/v1/account.proto\"\xef\x06\n" +
+	"#tollgate/snapshot/v1/snapshot.proto\x12\x14tollgate.snapshot.v1\x1a\x1bbuf/validate/validate.proto\x1a tollgate/common/v1/account.proto\"\x8c\a\n" +
 	"\bSnapshot\x123\n" +
 	"\tprincipal\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\tprincipal\x124\n" +
 	"\n" +
 	"account_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12+\n" +
 	"\faccount_slug\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\vaccountSlug\x12/\n" +
-	"\x06key_id\x18\x04 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x12/\n" +
+	"\x06key_id\x18\x04 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x12#\n" +
+	"\bkey_name\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\akeyName\x12'\n" +
 	"\n" +
-	"generation\x18\x05 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\n" +
+	"generation\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
 	"generation\x12E\n" +
-	"\x06status\x18\x06 \x01(\x0e2!.tollgate.common.v1.AccountStatusB\n" +
+	"\x06status\x18\a \x01(\x0e2!.tollgate.common.v1.AccountStatusB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x06status\x12T\n" +
-	"\x0ecapacity_class\x18\a \x01(\x0e2!.tollgate.common.v1.CapacityClassB\n" +
+	"\x0ecapacity_class\x18\b \x01(\x0e2!.tollgate.common.v1.CapacityClassB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\rcapacityClass\x12 \n" +
-	"\vpermissions\x18\b \x01(\x04R\vpermissions\x12A\n" +
-	"\x16valid_until_unix_nanos\x18\t \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x13validUntilUnixNanos\x88\x01\x01\x12K\n" +
-	"\venforcement\x18\n" +
-	" \x01(\v2!.tollgate.snapshot.v1.EnforcementB\x06\xbaH\x03\xc8\x01\x01R\venforcement\x12D\n" +
-	"\x06limits\x18\v \x01(\v2$.tollgate.snapshot.v1.InstanceLimitsB\x06\xbaH\x03\xc8\x01\x01R\x06limits\x12>\n" +
+	"\vpermissions\x18\t \x01(\x04R\vpermissions\x12A\n" +
+	"\x16valid_until_unix_nanos\x18\n" +
+	" \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x13validUntilUnixNanos\x88\x01\x01\x12K\n" +
+	"\venforcement\x18\v \x01(\v2!.tollgate.snapshot.v1.EnforcementB\x06\xbaH\x03\xc8\x01\x01R\venforcement\x12D\n" +
+	"\x06limits\x18\f \x01(\v2$.tollgate.snapshot.v1.InstanceLimitsB\x06\xbaH\x03\xc8\x01\x01R\x06limits\x12>\n" +
 	"\n" +
-	"cost_table\x18\f \x01(\v2\x1f.tollgate.snapshot.v1.CostTableR\tcostTable\x12A\n" +
-	"\x0fpolicy_revision\x18\r \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{64}$R\x0epolicyRevision\x126\n" +
-	"\x06budget\x18\x0e \x01(\v2\x1e.tollgate.common.v1.BudgetViewR\x06budgetB\x19\n" +
+	"cost_table\x18\r \x01(\v2\x1f.tollgate.snapshot.v1.CostTableR\tcostTable\x12A\n" +
+	"\x0fpolicy_revision\x18\x0e \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{64}$R\x0epolicyRevision\x126\n" +
+	"\x06budget\x18\x0f \x01(\v2\x1e.tollgate.common.v1.BudgetViewR\x06budgetB\x19\n" +
 	"\x17_valid_until_unix_nanos\"\x8f\x01\n" +
 	"\vEnforcement\x126\n" +
 	"\x06strict\x18\x01 \x01(\v2\x1c.tollgate.snapshot.v1.StrictH\x00R\x06strict\x129\n" +
 	"\aelastic\x18\x02 \x01(\v2\x1d.tollgate.snapshot.v1.ElasticH\x00R\aelasticB\r\n" +
 	"\x04mode\x12\x05\xbaH\x02\b\x01\"\b\n" +
-	"\x06Strict\"H\n" +
-	"\aElastic\x12=\n" +
-	"\x11overage_cap_units\x18\x01 \x01(\x04B\x11\xbaH\x0e2\f\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f \x00R\x0foverageCapUnits\"\xbe\x06\n" +
+	"\x06Strict\">\n" +
+	"\aElastic\x123\n" +
+	"\x11overage_cap_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x0foverageCapUnits\"\xbe\x06\n" +
 	"\x0eInstanceLimits\x12?\n" +
-	"\x15max_items_per_request\x18\x01 \x01(\x04B\a\xbaH\x042\x02 \x00H\x00R\x12maxItemsPerRequest\x88\x01\x01\x12<\n" +
+	"\x15max_items_per_request\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x12maxItemsPerRequest\x88\x01\x01\x12<\n" +
 	"\tcost_rate\x18\x02 \x01(\v2\x1f.tollgate.snapshot.v1.RateLimitR\bcostRate\x12<\n" +
 	"\titem_rate\x18\x03 \x01(\v2\x1f.tollgate.snapshot.v1.RateLimitR\bitemRate\x12B\n" +
 	"\frequest_rate\x18\x04 \x01(\v2\x1f.tollgate.snapshot.v1.RateLimitR\vrequestRate\x12D\n" +
@@ -1813,27 +1822,23 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\"_principal_max_concurrent_requests\"^\n" +
 	"\tRateLimit\x12,\n" +
 	"\n" +
-	"per_second\x18\x01 \x01(\x04B\r\xbaH\n" +
-	"2\b\x18\xff\xff\xff\xff\x0f \x00R\tperSecond\x12#\n" +
-	"\x05burst\x18\x02 \x01(\x04B\r\xbaH\n" +
-	"2\b\x18\xff\xff\xff\xff\x0f \x00R\x05burst\"\xba\x01\n" +
-	"\tCostTable\x120\n" +
-	"\vfixed_units\x18\x01 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\n" +
-	"fixedUnits\x124\n" +
-	"\rminimum_units\x18\x02 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\fminimumUnits\x12E\n" +
+	"per_second\x18\x01 \x01(\x03B\r\xbaH\n" +
+	"\"\b\x18\xff\xff\xff\xff\x0f \x00R\tperSecond\x12#\n" +
+	"\x05burst\x18\x02 \x01(\x03B\r\xbaH\n" +
+	"\"\b\x18\xff\xff\xff\xff\x0f \x00R\x05burst\"\xaa\x01\n" +
+	"\tCostTable\x12(\n" +
+	"\vfixed_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
+	"fixedUnits\x12,\n" +
+	"\rminimum_units\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fminimumUnits\x12E\n" +
 	"\aclasses\x18\x03 \x03(\v2\x1f.tollgate.snapshot.v1.WorkClassB\n" +
-	"\xbaH\a\x92\x01\x04\x10\xa0\x8d\x06R\aclasses\"w\n" +
-	"\tWorkClass\x127\n" +
-	"\fweight_units\x18\x01 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x00R\vweightUnits\x88\x01\x01\x12 \n" +
+	"\xbaH\a\x92\x01\x04\x10\xa0\x8d\x06R\aclasses\"o\n" +
+	"\tWorkClass\x12/\n" +
+	"\fweight_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\vweightUnits\x88\x01\x01\x12 \n" +
 	"\vpermissions\x18\x02 \x01(\x04R\vpermissionsB\x0f\n" +
-	"\r_weight_units\"<\n" +
-	"\tTombstone\x12/\n" +
+	"\r_weight_units\"4\n" +
+	"\tTombstone\x12'\n" +
 	"\n" +
-	"generation\x18\x01 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\n" +
+	"generation\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
 	"generation\"\t\n" +
 	"\aUnknown\"\x80\x02\n" +
 	"\x05Entry\x123\n" +
@@ -1854,7 +1859,7 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x1b.tollgate.snapshot.v1.EntryB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\aentries\x12)\n" +
 	"\vnext_cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\n" +
 	"nextCursor\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"T\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"T\n" +
 	"\x0fBatchGetRequest\x12A\n" +
 	"\n" +
 	"principals\x18\x01 \x03(\tB!\xbaH\x1e\x92\x01\x1b\b\x01\x10\x80\b\x18\x01\"\x12r\x102\x0e^[0-9a-f]{32}$R\n" +
@@ -1868,9 +1873,9 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\theartbeat\x18\x03 \x01(\v2\x1f.tollgate.snapshot.v1.HeartbeatH\x00R\theartbeatB\x0e\n" +
 	"\x05event\x12\x05\xbaH\x02\b\x01\"$\n" +
 	"\x06Resync\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"'\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"\xc9\x02\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xc9\x02\n" +
 	"\tKeyRecord\x12,\n" +
 	"\x06key_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x124\n" +
 	"\n" +
@@ -1887,11 +1892,11 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x04keys\x18\x01 \x03(\v2\x1f.tollgate.snapshot.v1.KeyRecordB\t\xbaH\x06\x92\x01\x03\x10\x80 R\x04keys\x12)\n" +
 	"\vnext_cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\n" +
 	"nextCursor\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\x12'\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12'\n" +
 	"\x10as_of_unix_nanos\x18\x04 \x01(\x03R\rasOfUnixNanos\"\x12\n" +
 	"\x10WatchKeysRequest\"/\n" +
 	"\x11WatchKeysResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"E\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"E\n" +
 	"\x10GetPolicyRequest\x121\n" +
 	"\brevision\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\brevision\"m\n" +
 	"\x11GetPolicyResponse\x121\n" +

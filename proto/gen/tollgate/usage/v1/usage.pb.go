@@ -158,7 +158,7 @@ type LeasedSource struct {
 	// The lease.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Its fence.
-	Fence         uint64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence         int64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,7 +200,7 @@ func (x *LeasedSource) GetLeaseId() string {
 	return ""
 }
 
-func (x *LeasedSource) GetFence() uint64 {
+func (x *LeasedSource) GetFence() int64 {
 	if x != nil {
 		return x.Fence
 	}
@@ -259,11 +259,11 @@ type UsageEvent struct {
 	//	*UsageEvent_Overage
 	Source isUsageEvent_Source `protobuf_oneof:"source"`
 	// All units, overage included.
-	Units uint64 `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`
+	Units int64 `protobuf:"varint,5,opt,name=units,proto3" json:"units,omitempty"`
 	// Those of units beyond the lease.
-	OverageUnits uint64 `protobuf:"varint,6,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
+	OverageUnits int64 `protobuf:"varint,6,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
 	// Items of the workload.
-	Items uint64 `protobuf:"varint,7,opt,name=items,proto3" json:"items,omitempty"`
+	Items int64 `protobuf:"varint,7,opt,name=items,proto3" json:"items,omitempty"`
 	// When the charge became irrevocable.
 	CommittedAtUnixNanos int64 `protobuf:"varint,8,opt,name=committed_at_unix_nanos,json=committedAtUnixNanos,proto3" json:"committed_at_unix_nanos,omitempty"`
 	// The policy that admitted it; empty when unstated.
@@ -345,21 +345,21 @@ func (x *UsageEvent) GetOverage() *OverageSource {
 	return nil
 }
 
-func (x *UsageEvent) GetUnits() uint64 {
+func (x *UsageEvent) GetUnits() int64 {
 	if x != nil {
 		return x.Units
 	}
 	return 0
 }
 
-func (x *UsageEvent) GetOverageUnits() uint64 {
+func (x *UsageEvent) GetOverageUnits() int64 {
 	if x != nil {
 		return x.OverageUnits
 	}
 	return 0
 }
 
-func (x *UsageEvent) GetItems() uint64 {
+func (x *UsageEvent) GetItems() int64 {
 	if x != nil {
 		return x.Items
 	}
@@ -695,7 +695,7 @@ type UsageRecord struct {
 	// What it cost and which days pay.
 	Bill *v1.Bill `protobuf:"bytes,6,opt,name=bill,proto3" json:"bill,omitempty"`
 	// Items of the workload.
-	Items uint64 `protobuf:"varint,7,opt,name=items,proto3" json:"items,omitempty"`
+	Items int64 `protobuf:"varint,7,opt,name=items,proto3" json:"items,omitempty"`
 	// What was measured; absent when nothing was.
 	Dimensions *v1.Dimensions `protobuf:"bytes,8,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// When the charge became irrevocable.
@@ -778,7 +778,7 @@ func (x *UsageRecord) GetBill() *v1.Bill {
 	return nil
 }
 
-func (x *UsageRecord) GetItems() uint64 {
+func (x *UsageRecord) GetItems() int64 {
 	if x != nil {
 		return x.Items
 	}
@@ -967,11 +967,11 @@ type DayTotal struct {
 	// The day, in days since 1970-01-01 UTC.
 	Day int64 `protobuf:"varint,1,opt,name=day,proto3" json:"day,omitempty"`
 	// Units billed to it, overage included.
-	Units uint64 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
+	Units int64 `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
 	// Those of units that nothing had funded.
-	OverageUnits uint64 `protobuf:"varint,3,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
+	OverageUnits int64 `protobuf:"varint,3,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
 	// Events that billed to it.
-	Events        uint64 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
+	Events        int64 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1013,21 +1013,21 @@ func (x *DayTotal) GetDay() int64 {
 	return 0
 }
 
-func (x *DayTotal) GetUnits() uint64 {
+func (x *DayTotal) GetUnits() int64 {
 	if x != nil {
 		return x.Units
 	}
 	return 0
 }
 
-func (x *DayTotal) GetOverageUnits() uint64 {
+func (x *DayTotal) GetOverageUnits() int64 {
 	if x != nil {
 		return x.OverageUnits
 	}
 	return 0
 }
 
-func (x *DayTotal) GetEvents() uint64 {
+func (x *DayTotal) GetEvents() int64 {
 	if x != nil {
 		return x.Events
 	}
@@ -1362,8 +1362,8 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\x1dtollgate/usage/v1/usage.proto\x12\x11tollgate.usage.v1\x1a\x1bbuf/validate/validate.proto\x1a!tollgate/common/v1/decision.proto\x1a\x1etollgate/common/v1/usage.proto\"_\n" +
 	"\fLeasedSource\x120\n" +
 	"\blease_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\aleaseId\x12\x1d\n" +
-	"\x05fence\x18\x02 \x01(\x04B\a\xbaH\x042\x02 \x00R\x05fence\"\x0f\n" +
-	"\rOverageSource\"\xde\x05\n" +
+	"\x05fence\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\"\x0f\n" +
+	"\rOverageSource\"\xc6\x05\n" +
 	"\n" +
 	"UsageEvent\x124\n" +
 	"\n" +
@@ -1371,13 +1371,10 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
 	"account_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x129\n" +
 	"\x06leased\x18\x03 \x01(\v2\x1f.tollgate.usage.v1.LeasedSourceH\x00R\x06leased\x12<\n" +
-	"\aoverage\x18\x04 \x01(\v2 .tollgate.usage.v1.OverageSourceH\x00R\aoverage\x12%\n" +
-	"\x05units\x18\x05 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x05units\x124\n" +
-	"\roverage_units\x18\x06 \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\foverageUnits\x12%\n" +
-	"\x05items\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x05items\x12>\n" +
+	"\aoverage\x18\x04 \x01(\v2 .tollgate.usage.v1.OverageSourceH\x00R\aoverage\x12\x1d\n" +
+	"\x05units\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05units\x12,\n" +
+	"\roverage_units\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\foverageUnits\x12\x1d\n" +
+	"\x05items\x18\a \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05items\x12>\n" +
 	"\x17committed_at_unix_nanos\x18\b \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x14committedAtUnixNanos\x12A\n" +
 	"\x0fpolicy_revision\x18\t \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{64}$R\x0epolicyRevision\x12/\n" +
 	"\x06key_id\x18\n" +
@@ -1412,7 +1409,7 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\x06source\x18\x04 \x01(\x0e2\x1e.tollgate.usage.v1.UsageSourceR\x06source\x125\n" +
 	"\aoutcome\x18\x05 \x01(\x0e2\x1b.tollgate.common.v1.OutcomeR\aoutcome\x12,\n" +
 	"\x04bill\x18\x06 \x01(\v2\x18.tollgate.common.v1.BillR\x04bill\x12\x14\n" +
-	"\x05items\x18\a \x01(\x04R\x05items\x12>\n" +
+	"\x05items\x18\a \x01(\x03R\x05items\x12>\n" +
 	"\n" +
 	"dimensions\x18\b \x01(\v2\x1e.tollgate.common.v1.DimensionsR\n" +
 	"dimensions\x125\n" +
@@ -1436,9 +1433,9 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"nextCursor\"o\n" +
 	"\bDayTotal\x12\x10\n" +
 	"\x03day\x18\x01 \x01(\x03R\x03day\x12\x14\n" +
-	"\x05units\x18\x02 \x01(\x04R\x05units\x12#\n" +
-	"\roverage_units\x18\x03 \x01(\x04R\foverageUnits\x12\x16\n" +
-	"\x06events\x18\x04 \x01(\x04R\x06events\"\xa8\x01\n" +
+	"\x05units\x18\x02 \x01(\x03R\x05units\x12#\n" +
+	"\roverage_units\x18\x03 \x01(\x03R\foverageUnits\x12\x16\n" +
+	"\x06events\x18\x04 \x01(\x03R\x06events\"\xa8\x01\n" +
 	"\x14ListDayTotalsRequest\x124\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12+\n" +

@@ -4,6 +4,11 @@ go 1.26.0
 
 require github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 
+require (
+	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
+	go.yaml.in/yaml/v3 v3.0.4
+)
+
 replace (
 	github.com/tollgate-platform/tollgate/cmd/tollgate => ../../cmd/tollgate
 	github.com/tollgate-platform/tollgate/libs/admission => ../../libs/admission

@@ -37,6 +37,9 @@ CREATE TABLE accounts (
   period_start        bigint  NOT NULL,
   rolls_at            bigint  NOT NULL,
   pending_cut         bigint  NOT NULL CHECK (pending_cut >= 0),
+  -- What the current epoch took of the allowance for good:
+  -- allowance + pending_cut = allowance_balance + open_allowance + allowance_spent.
+  allowance_spent     bigint  NOT NULL CHECK (allowance_spent >= 0),
   -- Counts rolls and changes of schedule: a grant of an earlier epoch doesn't return its allowance part.
   epoch               bigint  NOT NULL CHECK (epoch >= 0),
   requests_per_minute bigint  NOT NULL CHECK (requests_per_minute >= 0),
@@ -44,7 +47,7 @@ CREATE TABLE accounts (
   max_concurrent      bigint  NOT NULL CHECK (max_concurrent >= 0),
   uncapped            bigint  NOT NULL CHECK (uncapped IN (0, 1)),
   created_at          bigint  NOT NULL,
-  CHECK ((budget_period = '' AND allowance = 0 AND period_start = 0 AND rolls_at = 0 AND pending_cut = 0 AND allowance_balance = 0)
+  CHECK ((budget_period = '' AND allowance = 0 AND period_start = 0 AND rolls_at = 0 AND pending_cut = 0 AND allowance_balance = 0 AND allowance_spent = 0)
       OR (budget_period <> '' AND rolls_at > period_start))
 ) WITH (fillfactor = 50);
 CREATE INDEX accounts_due ON accounts (rolls_at, account_n) WHERE rolls_at > 0;

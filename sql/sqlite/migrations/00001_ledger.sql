@@ -36,6 +36,9 @@ CREATE TABLE accounts (
   period_start        INTEGER NOT NULL,
   rolls_at            INTEGER NOT NULL,
   pending_cut         INTEGER NOT NULL CHECK (pending_cut >= 0),
+  -- What the current epoch took of the allowance for good:
+  -- allowance + pending_cut = allowance_balance + open_allowance + allowance_spent.
+  allowance_spent     INTEGER NOT NULL CHECK (allowance_spent >= 0),
   -- Counts rolls and changes of schedule: a grant of an earlier epoch doesn't return its allowance part.
   epoch               INTEGER NOT NULL CHECK (epoch >= 0),
   requests_per_minute INTEGER NOT NULL CHECK (requests_per_minute >= 0),
@@ -43,7 +46,7 @@ CREATE TABLE accounts (
   max_concurrent      INTEGER NOT NULL CHECK (max_concurrent >= 0),
   uncapped            INTEGER NOT NULL CHECK (uncapped IN (0, 1)),
   created_at          INTEGER NOT NULL,
-  CHECK ((budget_period = '' AND allowance = 0 AND period_start = 0 AND rolls_at = 0 AND pending_cut = 0 AND allowance_balance = 0)
+  CHECK ((budget_period = '' AND allowance = 0 AND period_start = 0 AND rolls_at = 0 AND pending_cut = 0 AND allowance_balance = 0 AND allowance_spent = 0)
       OR (budget_period <> '' AND rolls_at > period_start))
 ) STRICT;
 CREATE INDEX accounts_due ON accounts (rolls_at, account_n) WHERE rolls_at > 0;

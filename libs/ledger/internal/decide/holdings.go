@@ -1,0 +1,76 @@
+package decide
+
+import (
+	"fmt"
+
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+)
+
+// Rows are sums over an account's rows, from which Holdings recomputes the
+// equation.
+type Rows struct {
+	OpenCount, OpenUnits int64 // open reservations
+	OpenTopUp            int64
+	OpenAllowance        int64 // of the account's epoch only
+	OpenOverage          int64
+	EventUnits           int64 // usage events
+	EventOverage         int64
+	DayUnits             int64 // day totals, all days
+	DayOverage           int64
+	DayPruned            int64 // of DayUnits, events deleted by retention
+	PeriodUnits          int64 // day totals from the period's first day on
+}
+
+// PeriodDay is the first day of the account's period: day totals from it on
+// are what PeriodSettled sums. Without a budget it is before every day.
+func (a *Account) PeriodDay() int64 {
+	if a.RollsAt == 0 {
+		return -1 << 62
+	}
+	return Day(a.PeriodStart)
+}
+
+// Holdings recomputes the equation of a from its rows and names every stored
+// aggregate that disagrees with them.
+func Holdings(a *Account, rows Rows) ledger.Holdings {
+	h := ledger.Holdings{
+		Account: a.ID, Deposited: a.Deposited, Overage: a.OverageRecorded, Balance: a.Balance,
+		ActiveGrants: rows.OpenUnits, SettledUsage: rows.EventUnits + rows.DayPruned,
+		SettlementLoss: a.SettlementLoss, Expired: a.Expired, Withdrawn: a.Withdrawn,
+	}
+	check := func(name string, stored, rows int64) {
+		if stored != rows {
+			h.Drift = append(h.Drift, fmt.Sprintf("%s: stored %d, rows %d", name, stored, rows))
+		}
+	}
+	check("usage_recorded", a.UsageRecorded, rows.DayUnits)
+	check("day_totals", rows.DayUnits, rows.EventUnits+rows.DayPruned)
+	check("overage_recorded", a.OverageRecorded, rows.DayOverage+rows.OpenOverage)
+	check("open_count", a.OpenCount, rows.OpenCount)
+	check("open_units", a.OpenUnits, rows.OpenUnits)
+	check("open_topup", a.OpenTopUp, rows.OpenTopUp)
+	check("open_allowance", a.OpenAllowance, rows.OpenAllowance)
+	check("period_settled", a.PeriodSettled, rows.PeriodUnits)
+	check("allowance", satAdd(a.Allowance, a.PendingCut), satAdd(satAdd(a.AllowanceBalance, a.OpenAllowance), a.AllowanceSpent))
+	return h
+}
+
+// Spend is what AccountUsage reads beside the account.
+type Spend struct {
+	SettledToday int64 // day totals of today
+	OpenToday    int64 // grants of open reservations made today
+	OpenPeriod   int64 // grants of open reservations made in the period
+	Requests     int64 // of the current minute
+	Tokens       int64
+}
+
+// Usage projects the account's quota and spend at now. a must be a View.
+func Usage(a *Account, p Spend, now int64) ledger.AccountUsage {
+	return ledger.AccountUsage{
+		Account: a.Domain(), Day: Day(now),
+		SettledToday: p.SettledToday, OpenToday: p.OpenToday, OpenTotal: a.OpenUnits,
+		Spent: satAdd(a.PeriodSettled, p.OpenPeriod), Remaining: a.Balance,
+		RequestsThisMinute: p.Requests, TokensThisMinute: p.Tokens,
+		OpenReservations: a.OpenCount, AsOf: Instant(now),
+	}
+}

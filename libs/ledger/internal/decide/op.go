@@ -1,0 +1,200 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/kit/ident"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+)
+
+// Op is one operation of a group: exactly one of Reserve, Renewal and Closes
+// is set, and Apply fills the answer beside it. Apply may run again after a
+// group that failed; it then overwrites the answer.
+type Op struct {
+	Reserve  *ledger.Reserve
+	Reserved ledger.ReserveResult
+
+	Renewal *ledger.Renewal
+	Renewed []ledger.RenewResult
+
+	Closes []ledger.Close
+	Closed []ledger.CloseResult
+
+	Err error // the operation's own fault; then there is no answer
+}
+
+// Weight is how many single operations op stands for.
+func (op *Op) Weight() int {
+	switch {
+	case op.Renewal != nil:
+		return max(1, len(op.Renewal.Reservations))
+	case op.Closes != nil:
+		return max(1, len(op.Closes))
+	}
+	return 1
+}
+
+// Needs is what a group has to load first. The slices have no duplicates and
+// keep the order of first mention; engines that lock sort them.
+type Needs struct {
+	Requests []ident.ID
+	Accounts []ident.ID
+	Keys     []ident.ID
+
+	seen map[ident.ID]struct{}
+}
+
+// Collect fills n with what ops touch, forgetting what it held.
+func (n *Needs) Collect(ops []*Op) {
+	n.Requests, n.Accounts, n.Keys = n.Requests[:0], n.Accounts[:0], n.Keys[:0]
+	if n.seen == nil {
+		n.seen = map[ident.ID]struct{}{}
+	}
+	pick := func(into *[]ident.ID, each func(func(ident.ID))) {
+		clear(n.seen)
+		each(func(id ident.ID) {
+			if _, dup := n.seen[id]; !dup {
+				n.seen[id] = struct{}{}
+				*into = append(*into, id)
+			}
+		})
+	}
+	pick(&n.Requests, func(add func(ident.ID)) { eachRequest(ops, add) })
+	pick(&n.Accounts, func(add func(ident.ID)) { eachAccount(ops, add) })
+	pick(&n.Keys, func(add func(ident.ID)) {
+		for _, op := range ops {
+			if op.Reserve != nil {
+				add(op.Reserve.Key)
+			}
+		}
+	})
+}
+
+func eachRequest(ops []*Op, add func(ident.ID)) {
+	for _, op := range ops {
+		if op.Reserve != nil {
+			add(op.Reserve.Request)
+		}
+		if op.Renewal != nil {
+			for i := range op.Renewal.Reservations {
+				add(op.Renewal.Reservations[i].Request)
+			}
+		}
+		for i := range op.Closes {
+			add(op.Closes[i].Request)
+		}
+	}
+}
+
+func eachAccount(ops []*Op, add func(ident.ID)) {
+	for _, op := range ops {
+		if op.Reserve != nil {
+			add(op.Reserve.Account)
+		}
+		if op.Renewal != nil {
+			for i := range op.Renewal.Reservations {
+				add(op.Renewal.Reservations[i].Account)
+			}
+		}
+		for i := range op.Closes {
+			add(op.Closes[i].Account)
+		}
+	}
+}
+
+// NeedMinutes names the minute rows the group reads: the current one of each
+// account that reserves, and that of each open reservation that is closed. It
+// is called once accounts and reservations are loaded and appends to dst.
+func (s *State) NeedMinutes(ops []*Op, dst []MinuteKey) []MinuteKey {
+	seen := map[MinuteKey]struct{}{}
+	add := func(k MinuteKey) {
+		if _, dup := seen[k]; !dup {
+			seen[k] = struct{}{}
+			dst = append(dst, k)
+		}
+	}
+	now := MinuteOf(s.now)
+	for _, op := range ops {
+		if op.Reserve != nil {
+			if a := s.accounts[op.Reserve.Account]; a != nil {
+				add(MinuteKey{now, a.N})
+			}
+		}
+		for i := range op.Closes {
+			if r := s.reservations[op.Closes[i].Request]; r != nil && r.Status == Open {
+				add(MinuteKey{MinuteOf(r.ReservedAt), r.AccountN})
+			}
+		}
+	}
+	return dst
+}
+
+// NeedLapsed names (by N) the accounts whose lapsed open reservations have to
+// be counted: those that could reach their concurrency cap in this group. It
+// appends to dst.
+func (s *State) NeedLapsed(ops []*Op, dst []int64) []int64 {
+	var asks map[int64]int64
+	for _, op := range ops {
+		if op.Reserve == nil {
+			continue
+		}
+		a := s.accounts[op.Reserve.Account]
+		if a == nil || a.Limits.MaxConcurrent == 0 {
+			continue
+		}
+		if asks == nil {
+			asks = map[int64]int64{}
+		}
+		asks[a.N]++
+		// The crossing is reported once, by the ask that makes it.
+		if over := a.OpenCount + asks[a.N] - a.Limits.MaxConcurrent; over == 1 || (asks[a.N] == 1 && over > 1) {
+			dst = append(dst, a.N)
+		}
+	}
+	return dst
+}
+
+// Apply decides op and fills its answer. Operations of a group are applied in
+// the order in which they were queued.
+func (s *State) Apply(op *Op) {
+	op.Err = nil
+	switch {
+	case op.Reserve != nil:
+		op.Reserved, op.Err = s.Reserve(op.Reserve)
+	case op.Renewal != nil:
+		op.Renewed = make([]ledger.RenewResult, len(op.Renewal.Reservations))
+		for i, ref := range op.Renewal.Reservations {
+			op.Renewed[i] = s.Renew(op.Renewal.Holder, op.Renewal.TTL, ref)
+		}
+	default:
+		op.Closed = make([]ledger.CloseResult, len(op.Closes))
+		for i := range op.Closes {
+			// One that can't be closed doesn't keep the others open: a retry finds them done.
+			var err error
+			if op.Closed[i], err = s.Close(&op.Closes[i]); err != nil && op.Err == nil {
+				op.Err = err
+			}
+		}
+	}
+}
+
+// Renew extends one open reservation of the holder to a full ttl from now, and
+// revives one that has lapsed but isn't swept. It never shortens.
+func (s *State) Renew(holder ident.ID, ttl time.Duration, ref ledger.ReservationRef) ledger.RenewResult {
+	gone := ledger.RenewResult{Request: ref.Request}
+	r, a := s.reservations[ref.Request], s.accounts[ref.Account]
+	if r == nil || a == nil || r.Status != Open || r.AccountN != a.N || r.Holder != holder {
+		return gone
+	}
+	if expires := s.now + int64(ttl); expires > r.ExpiresAt {
+		if r.ExpiresAt <= s.now && a.lapsed > 0 {
+			a.lapsed--
+		}
+		r.ExpiresAt, r.TTL = expires, int64(ttl)
+		s.markReservation(r)
+	}
+	return ledger.RenewResult{
+		Request: r.Request, Renewed: true,
+		UsableUntil: usable(r.ExpiresAt, r.TTL), ExpiresAt: Instant(r.ExpiresAt),
+	}
+}

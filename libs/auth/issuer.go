@@ -30,6 +30,12 @@ type Digest [32]byte
 // Principal gives the public name of the credential: the digest's first 16 bytes.
 func (d Digest) Principal() Principal { return Principal(d[:16]) }
 
+// String never shows the digest: nothing derived from a secret is logged.
+func (Digest) String() string { return "[redacted]" }
+
+// String never shows the fingerprint.
+func (Fingerprint) String() string { return "[redacted]" }
+
 // Principal is the 128-bit fingerprint of a verified credential.
 type Principal [16]byte
 

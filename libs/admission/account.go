@@ -1,0 +1,81 @@
+package admission
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// account is the one object that all principals of an account share. It is
+// made with the account's first snapshot and stays, whatever comes and goes.
+//
+// The first part is written by every request of the account and by no other,
+// so that unrelated accounts share no line; refusals have lines of their own,
+// so that a storm of them doesn't slow what is admitted; the last part is read
+// by every request and written by publications.
+type account struct {
+	occupancy gauge                   // entries count what was admitted
+	units     atomic.Uint64           // admitted, in quotes
+	started   [classEnd]atomic.Uint64 // commits by class
+	cancelled atomic.Uint64           // before execution started
+	contended atomic.Uint64           // compare-and-swaps lost to others
+	_         [cacheLine - 6*8]byte   //
+	denied    [ReasonCount]atomic.Uint64
+	shed      [classEnd]atomic.Uint64 // capacity refused by class
+	_         [(cacheLine - (uintptr(ReasonCount)+uintptr(classEnd))*8%cacheLine) % cacheLine]byte
+	authority atomic.Pointer[authority]
+	lease     LeaseSlot
+	id        AccountID
+	home      uint32
+	_         [cacheLine - 36]byte
+}
+
+var _ [0]struct{} = [unsafe.Sizeof(account{}) % cacheLine]struct{}{}
+
+// authority is the rate and concurrency policy of an account, published as
+// one. Buckets carry over from one authority to the next.
+type authority struct {
+	request, item, cost *bucket // nil is no limit
+	ceiling             uint64  // of requests in flight
+	rates               [3]Rate
+	version             uint64
+}
+
+// unlimited is the ceiling of those who have none.
+func ceilingOf(limit uint64) uint64 {
+	if limit == 0 {
+		return MaxConcurrency
+	}
+	return limit
+}
+
+// adopt makes the limits of a newly accepted snapshot the account's, in one
+// publication, unless they are of an older version. The directory's lock
+// serialises it.
+func (a *account) adopt(l *Limits, now int64) {
+	old := a.authority.Load()
+	rates := [3]Rate{l.RequestRate, l.ItemRate, l.CostRate}
+	ceiling := ceilingOf(l.MaxConcurrent)
+	switch {
+	case old == nil:
+		old = &authority{}
+	case l.Version != 0 && l.Version < old.version:
+		return
+	case old.rates == rates && old.ceiling == ceiling && (l.Version == 0 || l.Version == old.version):
+		return
+	}
+	a.authority.Store(&authority{
+		request: old.request.successor(rates[0], now),
+		item:    old.item.successor(rates[1], now),
+		cost:    old.cost.successor(rates[2], now),
+		ceiling: ceiling,
+		rates:   rates,
+		version: max(old.version, l.Version),
+	})
+}
+
+// lost counts contention, which is rare enough to look first.
+func (a *account) lost(n uint64) {
+	if n != 0 {
+		a.contended.Add(n)
+	}
+}

@@ -1,0 +1,297 @@
+package admission
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// The benchmarks run beside two controls, an uncontended atomic Add and one
+// AllowN of x/time/rate, because figures of one machine say little on another.
+
+const benchPrincipals = 1024
+
+type benchWorld struct {
+	engine *Engine
+	who    []Principal
+	queue  *UsageQueue
+	now    time.Time
+}
+
+// benchSpec has every bucket and gauge on, none of which refuses.
+func benchSpec(i int) SnapshotSpec {
+	spec := testSpec(i)
+	spec.Permissions = ^PermissionSet(0)
+	spec.Limits = Limits{
+		MaxItems: 100, RequestRate: PerSecond(1e9, 1e9), ItemRate: PerSecond(1e9, 1e9), CostRate: PerSecond(1e9, 1e9),
+		MaxConcurrent: 1e6, PrincipalMaxConcurrent: 1e6,
+	}
+	return spec
+}
+
+func newBenchWorld(b *testing.B, spec func(int) SnapshotSpec) *benchWorld {
+	b.Helper()
+	w := &benchWorld{engine: testEngine(b), now: time.Unix(1_800_000_000, 0)}
+	var all []PublishableSnapshot
+	for i := range benchPrincipals {
+		s := testPublishable(b, spec(i))
+		all = append(all, s)
+		w.who = append(w.who, s.Snapshot().Principal())
+	}
+	w.engine.InstallAll(all, w.now)
+	for _, s := range all {
+		testLease(b, w.engine, s.Snapshot().AccountID(), 1<<62)
+	}
+	queue, err := NewUsageQueue(1 << 12)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w.queue = queue
+	return w
+}
+
+// drained empties the queue now and then, as the writer would.
+type drained struct {
+	queue *UsageQueue
+	buf   [256]UsageEvent
+	n     int
+}
+
+func (d *drained) tick() {
+	if d.n++; d.n&127 == 0 {
+		d.queue.Drain(d.buf[:])
+	}
+}
+
+var benchQuote = Quote{Units: 10, Items: 3}
+
+func (w *benchWorld) lifecycle(b *testing.B, who Principal, now time.Time) {
+	r, d := w.engine.Begin(who, 1, now)
+	if d.Denied() {
+		b.Fatal(d)
+	}
+	slot, d := r.ReserveUsage(w.queue)
+	if d.Denied() {
+		b.Fatal(d)
+	}
+	p, d := r.Admit(Priced(benchQuote), &slot, now)
+	if d.Denied() {
+		b.Fatal(d)
+	}
+	ready, err := p.AcquireCapacity(NoGate{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := ready.Commit(RequestID{1}, now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.Settle(6); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := c.Done(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func BenchmarkControlAtomicAdd(b *testing.B) {
+	var x atomic.Int64
+	for b.Loop() {
+		x.Add(1)
+	}
+}
+
+func BenchmarkControlAllowN(b *testing.B) {
+	l := rate.NewLimiter(1e9, 1<<30)
+	now := time.Unix(1_800_000_000, 0)
+	for b.Loop() {
+		now = now.Add(50)
+		l.AllowN(now, 1)
+	}
+}
+
+func BenchmarkLifecycle(b *testing.B) {
+	w := newBenchWorld(b, benchSpec)
+	d := &drained{queue: w.queue}
+	now, i := w.now, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(50)
+		w.lifecycle(b, w.who[i&(benchPrincipals-1)], now)
+		i += 7
+		d.tick()
+	}
+}
+
+func BenchmarkBeginAdmitCancel(b *testing.B) {
+	w := newBenchWorld(b, benchSpec)
+	now, i := w.now, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(50)
+		r, _ := w.engine.Begin(w.who[i&(benchPrincipals-1)], 1, now)
+		slot, _ := r.ReserveUsage(w.queue)
+		p, d := r.Admit(Priced(benchQuote), &slot, now)
+		if d.Denied() || p.Cancel() != nil {
+			b.Fatal(d)
+		}
+		i += 7
+	}
+}
+
+func BenchmarkReservedLifecycle(b *testing.B) {
+	w := newBenchWorld(b, testSpec)
+	gate, err := NewUniformGate(1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	now, i := w.now, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(50)
+		r, _ := w.engine.Begin(w.who[i&(benchPrincipals-1)], 1, now)
+		permit, _ := r.AcquirePermit(gate)
+		ready, d := r.AdmitReserved(benchQuote, Grant{RequestID: RequestID{1}, Fence: 1, Units: 10, UsableUntil: now.Add(time.Minute)}, &permit, nil, now)
+		if d.Denied() {
+			b.Fatal(d)
+		}
+		c, err := ready.Commit(RequestID{1}, now)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := c.Settle(6); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := c.Done(); err != nil {
+			b.Fatal(err)
+		}
+		i += 7
+	}
+}
+
+func benchDenied(b *testing.B, want Reason, spec func(int) SnapshotSpec, route PermissionSet, after func(*benchWorld)) {
+	w := newBenchWorld(b, spec)
+	if after != nil {
+		after(w)
+	}
+	now, i := w.now, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		r, d := w.engine.Begin(w.who[i&(benchPrincipals-1)], route, now)
+		if !d.Denied() {
+			slot := UsageSlot{&w.queue.lanes[0]} // the slot isn't what is measured
+			w.queue.lanes[0].reserved.Store(1)
+			_, d = r.Admit(Priced(benchQuote), &slot, now)
+		}
+		if d.Reason != want {
+			b.Fatal(d)
+		}
+		i += 7
+	}
+}
+
+func BenchmarkDenied(b *testing.B) {
+	b.Run("unknown_principal", func(b *testing.B) {
+		benchDenied(b, UnknownPrincipal, benchSpec, 1, func(w *benchWorld) {
+			for i := range w.who {
+				w.who[i][9]++
+			}
+		})
+	})
+	b.Run("permission", func(b *testing.B) {
+		benchDenied(b, PermissionDenied, func(i int) SnapshotSpec { s := benchSpec(i); s.Permissions = 2; return s }, 1, nil)
+	})
+	b.Run("too_many_items", func(b *testing.B) {
+		benchDenied(b, TooManyItems, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.MaxItems = 2; return s }, 1, nil)
+	})
+	b.Run("rate_limited", func(b *testing.B) {
+		benchDenied(b, RequestRateLimited, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.RequestRate = PerMinute(1, 1); return s }, 1, func(w *benchWorld) {
+			for _, p := range w.who {
+				w.engine.dir.find(p).account.authority.Load().request.take(w.now.UnixNano(), 1)
+			}
+		})
+	})
+	b.Run("exhausted", func(b *testing.B) {
+		// Without buckets: their tokens would be spent before the lease is asked.
+		benchDenied(b, LeaseExhausted, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits = Limits{}; return s }, 1, func(w *benchWorld) {
+			for _, p := range w.who {
+				w.engine.dir.find(p).account.lease.lease.Load().left.Store(0)
+			}
+		})
+	})
+}
+
+// benchParallel runs exactly 8 goroutines.
+func benchParallel(b *testing.B, pick func(goroutine int) int) {
+	w := newBenchWorld(b, benchSpec)
+	var id atomic.Int64
+	b.ReportAllocs()
+	b.SetParallelism(8 / min(8, maxProcs()))
+	b.RunParallel(func(pb *testing.PB) {
+		who := w.who[pick(int(id.Add(1)-1))]
+		d := &drained{queue: w.queue}
+		now := w.now
+		for pb.Next() {
+			now = now.Add(50)
+			w.lifecycle(b, who, now)
+			d.tick()
+		}
+	})
+}
+
+func BenchmarkEight(b *testing.B) {
+	b.Run("same_account", func(b *testing.B) { benchParallel(b, func(int) int { return 7 }) })
+	b.Run("distinct_accounts", func(b *testing.B) { benchParallel(b, func(g int) int { return 8 * g }) })
+}
+
+func BenchmarkQuoteTable(b *testing.B) {
+	for _, n := range []int{8, 1024, MaxClasses} {
+		b.Run(fmt.Sprintf("classes=%d", n), func(b *testing.B) {
+			t := CostTable{Fixed: 1, Classes: make([]ClassCost, n)}
+			for i := range t.Classes {
+				t.Classes[i] = ClassCost{Weight: 1, Priced: true}
+			}
+			counts := []ClassCount{{0, 1}, {uint32(n / 2), 2}, {uint32(n - 1), 3}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if q, _ := t.price(counts); q.Units != 7 {
+					b.Fatal(q)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkInstallOneOf(b *testing.B) {
+	for _, n := range []int{1000, 100_000} {
+		b.Run(fmt.Sprintf("principals=%d", n), func(b *testing.B) {
+			e := testEngine(b)
+			var all []PublishableSnapshot
+			for i := range n {
+				all = append(all, testPublishable(b, testSpec(i)))
+			}
+			e.InstallAll(all, time.Unix(0, 0))
+			spec := testSpec(3)
+			snap := testPublishable(b, spec)
+			b.ReportAllocs()
+			for b.Loop() {
+				spec.Generation++
+				snap.validated.generation = spec.Generation
+				if e.Install(snap, time.Unix(0, 0)) != Accepted {
+					b.Fatal("not accepted")
+				}
+			}
+		})
+	}
+}
+
+func testID(kind byte, i int) (id [16]byte) {
+	binary.BigEndian.PutUint64(id[:], uint64(i)*0x9e3779b97f4a7c15+uint64(kind))
+	binary.BigEndian.PutUint64(id[8:], uint64(i)*0xbf58476d1ce4e5b9+1)
+	id[1] = kind
+	return id
+}

@@ -1,0 +1,290 @@
+package admission
+
+import (
+	"encoding/binary"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// entry is what a principal's cell points at: a snapshot with all that a
+// request needs of the rest, so that one lookup is enough. It is immutable.
+type entry struct {
+	snapshot    *AccountSnapshot
+	account     *account
+	cell        *cell
+	ceiling     uint64 // of the principal's requests in flight
+	unitsBefore uint64 // admitted by the account when the snapshot came
+}
+
+// cell is the stable place of a principal. It outlives its entries: occupancy
+// and the generation stay when a snapshot is replaced, hidden or revoked.
+type cell struct {
+	entry     atomic.Pointer[entry] // nil is unknown; read by every request
+	occupancy gauge                 // written by every request of the principal
+	held      Version               // of the newest accepted; under directory.mu
+	_         [cacheLine - 32]byte
+}
+
+var _ [0]struct{} = [unsafe.Sizeof(cell{}) - cacheLine]struct{}{}
+
+// Version is what Accept compares: the generation that is held or offered, and
+// whether it is a published revocation, or is visible to requests.
+type Version struct {
+	Generation       uint64
+	Revoked, Visible bool
+}
+
+// Accept is the one rule of acceptance, for snapshots and revocations alike:
+// an older generation is refused; an equal one is refused if it is a published
+// revocation or already visible; all else is accepted. A revocation isn't made
+// visible by the snapshot it revokes, so at an equal generation it wins.
+func Accept(held, offered Version) bool {
+	if offered.Generation != held.Generation {
+		return offered.Generation > held.Generation
+	}
+	return !held.Revoked && (!held.Visible || offered.Revoked)
+}
+
+const directoryShards = 256
+
+// directory finds the cell of a principal: shards of immutable maps, so that a
+// lookup is two loads and no lock. A publication stores one pointer; a new
+// principal copies one shard.
+type directory struct {
+	shards [directoryShards]atomic.Pointer[map[Principal]*cell]
+
+	mu       sync.Mutex // serialises writers; readers never take it
+	accounts map[AccountID]*account
+	size     int
+	limit    int
+}
+
+// find is the one lookup of a request.
+func (d *directory) find(p Principal) *entry {
+	countLookup()
+	shard := d.shards[p[0]].Load()
+	if shard == nil {
+		return nil
+	}
+	c := (*shard)[p]
+	if c == nil {
+		return nil
+	}
+	return c.entry.Load()
+}
+
+// Outcome says what became of a publication.
+type Outcome uint8
+
+const (
+	// Accepted: it is in force.
+	Accepted Outcome = iota + 1
+	// Stale: what is held is as new or newer. Nothing has changed.
+	Stale
+	// Full: the principal is new and the directory is full. Nothing has changed.
+	Full
+)
+
+// cellOf gives the cell of p, making it if there is room. fresh gathers new
+// cells of a bulk publication by shard; nil publishes each at once.
+func (d *directory) cellOf(p Principal, fresh map[byte]map[Principal]*cell) *cell {
+	var shard map[Principal]*cell
+	if m := d.shards[p[0]].Load(); m != nil {
+		shard = *m
+	}
+	if c := shard[p]; c != nil {
+		return c
+	}
+	if next := fresh[p[0]]; next != nil {
+		if c := next[p]; c != nil {
+			return c
+		}
+		shard = next
+	}
+	if d.size >= d.limit {
+		return nil
+	}
+	d.size++
+	c := new(cell)
+	if fresh != nil && fresh[p[0]] != nil {
+		shard[p] = c
+		return c
+	}
+	next := make(map[Principal]*cell, len(shard)+1)
+	maps.Copy(next, shard)
+	next[p] = c
+	if fresh != nil {
+		fresh[p[0]] = next
+	} else {
+		d.shards[p[0]].Store(&next)
+	}
+	return c
+}
+
+// install publishes one snapshot, under mu.
+func (d *directory) install(s *AccountSnapshot, now int64, fresh map[byte]map[Principal]*cell) Outcome {
+	c := d.cellOf(s.principal, fresh)
+	if c == nil {
+		return Full
+	}
+	if !Accept(c.held, Version{Generation: s.generation}) {
+		return Stale
+	}
+	a := d.accounts[s.account]
+	if a == nil {
+		a = &account{id: s.account, home: homeOf(s.account)}
+		d.accounts[s.account] = a
+	}
+	a.adopt(&s.limits, now)
+	c.held = Version{Generation: s.generation, Visible: true}
+	c.entry.Store(&entry{
+		snapshot: s, account: a, cell: c, ceiling: ceilingOf(s.limits.PrincipalMaxConcurrent), unitsBefore: a.units.Load(),
+	})
+	return Accepted
+}
+
+// homeOf spreads accounts over lanes and shards. Derived and random ids are
+// both uniform, time-ordered ones in their last bytes.
+func homeOf(id AccountID) uint32 { return binary.BigEndian.Uint32(id[12:]) }
+
+// Install publishes one snapshot. now is the instant at which changed rates
+// take over from what the old ones had used up. Requests that began before go
+// on with the snapshot they began with.
+func (e *Engine) Install(s PublishableSnapshot, now time.Time) Outcome {
+	if s.validated == nil {
+		return Stale
+	}
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	return e.dir.install(s.validated, now.UnixNano(), nil)
+}
+
+// Tally says how a bulk publication went.
+type Tally struct{ Accepted, Stale, Full int }
+
+func (t *Tally) count(o Outcome) {
+	switch o {
+	case Accepted:
+		t.Accepted++
+	case Stale:
+		t.Stale++
+	case Full:
+		t.Full++
+	}
+}
+
+// InstallAll publishes many snapshots in the order given, copying each shard
+// at most once.
+func (e *Engine) InstallAll(all []PublishableSnapshot, now time.Time) Tally {
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	return e.dir.installAll(all, now.UnixNano())
+}
+
+func (d *directory) installAll(all []PublishableSnapshot, now int64) (t Tally) {
+	fresh := make(map[byte]map[Principal]*cell)
+	for _, s := range all {
+		if s.validated == nil {
+			t.Stale++
+			continue
+		}
+		t.count(d.install(s.validated, now, fresh))
+	}
+	for i, shard := range fresh {
+		d.shards[i].Store(&shard)
+	}
+	return t
+}
+
+// ReplaceAll publishes a whole catalogue: what InstallAll does, and principals
+// that are not in it become unknown, as by Forget.
+func (e *Engine) ReplaceAll(all []PublishableSnapshot, now time.Time) Tally {
+	keep := make(map[Principal]struct{}, len(all))
+	for _, s := range all {
+		if s.validated != nil {
+			keep[s.validated.principal] = struct{}{}
+		}
+	}
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	t := e.dir.installAll(all, now.UnixNano())
+	for i := range e.dir.shards {
+		shard := e.dir.shards[i].Load()
+		if shard == nil {
+			continue
+		}
+		for p, c := range *shard {
+			if _, ok := keep[p]; !ok {
+				c.hide()
+			}
+		}
+	}
+	return t
+}
+
+// Revoke publishes a revocation: a tombstone with a generation, which no older
+// snapshot overcomes. Requests that have begun are not recalled.
+func (e *Engine) Revoke(p Principal, generation uint64) Outcome {
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	if generation == 0 || p.IsZero() {
+		return Stale
+	}
+	c := e.dir.cellOf(p, nil)
+	if c == nil {
+		return Full
+	}
+	offered := Version{Generation: generation, Revoked: true}
+	if !Accept(c.held, offered) {
+		return Stale
+	}
+	c.held = offered
+	c.entry.Store(nil)
+	return Accepted
+}
+
+// Forget makes p unknown: an absence, which revokes nothing. The generation is
+// kept, so that an older snapshot stays refused; the same one may come back.
+func (e *Engine) Forget(p Principal) {
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	if shard := e.dir.shards[p[0]].Load(); shard != nil {
+		if c := (*shard)[p]; c != nil {
+			c.hide()
+		}
+	}
+}
+
+// hide makes a cell unknown, under directory.mu.
+func (c *cell) hide() {
+	c.held.Visible = false
+	c.entry.Store(nil)
+}
+
+// Held gives the version that is held of p; zero if none ever came.
+func (e *Engine) Held(p Principal) Version {
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	if shard := e.dir.shards[p[0]].Load(); shard != nil {
+		if c := (*shard)[p]; c != nil {
+			return c.held
+		}
+	}
+	return Version{}
+}
+
+// LeaseSlot gives the slot that funds an account's requests: the same one for
+// as long as the engine lives. It is false for an account that no snapshot has
+// named.
+func (e *Engine) LeaseSlot(id AccountID) (*LeaseSlot, bool) {
+	e.dir.mu.Lock()
+	defer e.dir.mu.Unlock()
+	a := e.dir.accounts[id]
+	if a == nil {
+		return nil, false
+	}
+	return &a.lease, true
+}

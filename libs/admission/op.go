@@ -1,0 +1,214 @@
+package admission
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// A request that was admitted is an op from a pool. One word of it decides
+// everything: a generation, which makes every older stage value stale, and a
+// phase. Fields belong to whoever won the word.
+//
+//	            ┌──────── ready ◀─┐
+//	free ─▶ pending ─▶ moving ────┘        (moving: capacity is being noted)
+//	            │         └─▶ yielding ─▶ free   (cancelled meanwhile; the owner releases)
+//	            ├─▶ releasing ─▶ cancelled or swept ─▶ free   (pending and ready)
+//	            └─▶ committing ─▶ committed ─▶ settling ─▶ settled
+//	                                  └─▶ emitting ─▶ swept ─▶ free
+//
+// An owner's last step goes straight to free with the next generation, which
+// keeps everybody else away; the op is put back when its fields have been read.
+type phase = uint64
+
+const (
+	phaseFree phase = iota
+	phasePending
+	phaseMoving
+	phaseReady
+	phaseYielding
+	phaseReleasing
+	phaseCancelled
+	phaseSwept
+	phaseCommitting
+	phaseCommitted
+	phaseSettling
+	phaseSettled
+	phaseEmitting
+
+	phaseBits = 4
+	phaseMask = 1<<phaseBits - 1
+)
+
+// at gives the word of the same generation at another phase.
+func at(word uint64, p phase) uint64 { return word&^phaseMask | p }
+
+// after gives the word of the next generation, free.
+func after(word uint64) uint64 { return word&^phaseMask + (1 << phaseBits) }
+
+// state is all there is of an op. It doesn't point to the op, so that the op
+// can become unreachable while a cleanup, a cancel handle or the sweep still
+// hold the state.
+type state struct {
+	word   atomic.Uint64
+	engine *Engine
+	entry  *entry
+	lease  *LocalLease // nil if funded by a grant
+	slot   *usageLane
+	permit Permit
+
+	quote   uint64
+	grant   uint64 // units granted; of a reserved request
+	actual  uint64 // once settled
+	overage uint64 // the part of actual that nothing funds
+	items   uint64
+	fence   uint64 // of a reserved request
+
+	committedAt int64
+	request     RequestID
+}
+
+// op is what stages point to: reachable as long as one of them is.
+type op struct{ *state }
+
+// opPool has the ops that are free, and knows every state there is.
+type opPool struct {
+	pool sync.Pool
+	// born are the states made since the last absorb: requests push, without a
+	// lock, and whoever holds mu takes all.
+	born atomic.Pointer[birth]
+	mu   sync.Mutex // guards live; taken by cleanups and the sweep only
+	live map[*state]*sighting
+}
+
+type birth struct {
+	born *state
+	next *birth
+}
+
+// sighting is what the sweep saw of a state last.
+type sighting struct {
+	word  uint64
+	since int64
+}
+
+func (e *Engine) newOp() any {
+	s := &state{engine: e}
+	o := &op{s}
+	runtime.AddCleanup(o, reap, s)
+	b := &birth{born: s}
+	for {
+		b.next = e.ops.born.Load()
+		if e.ops.born.CompareAndSwap(b.next, b) {
+			return o
+		}
+	}
+}
+
+// absorb brings live up to date, under mu.
+func (p *opPool) absorb() {
+	for b := p.born.Swap(nil); b != nil; b = b.next {
+		p.live[b.born] = new(sighting)
+	}
+}
+
+// reap ends the state of an op that became unreachable: nobody holds a stage
+// any more, though a cancel handle may race.
+func reap(s *state) {
+	e := s.engine
+	e.ops.mu.Lock()
+	e.ops.absorb()
+	delete(e.ops.live, s)
+	e.ops.mu.Unlock()
+	for range casTries {
+		word := s.word.Load()
+		switch word & phaseMask {
+		case phasePending, phaseReady:
+			if s.word.CompareAndSwap(word, after(word)) {
+				s.release()
+				e.rare.abandoned.Add(1)
+				return
+			}
+		case phaseCommitted, phaseSettled:
+			if s.word.CompareAndSwap(word, after(word)) {
+				s.emit(word&phaseMask == phaseSettled)
+				e.rare.abandonedCommitted.Add(1)
+				return
+			}
+		default: // ended already, or being ended by a handle
+			return
+		}
+	}
+}
+
+// release undoes the admission: a charge of zero. The caller has won the word.
+func (s *state) release() {
+	if s.lease != nil {
+		s.lease.left.Add(int64(s.quote)) //nolint:gosec // debited from there
+	}
+	if s.slot != nil {
+		s.slot.reserved.Add(-1)
+	}
+	s.vacate()
+}
+
+// emit makes the charge final: the event first, so that a lease isn't quiet
+// before what it paid for is in the queue, then the places. The caller has won
+// the word.
+func (s *state) emit(settled bool) Charge {
+	c := Charge{Units: CostUnits(s.quote)}
+	if settled {
+		c = Charge{Units: CostUnits(s.actual), Excess: CostUnits(s.overage)}
+	}
+	if s.slot != nil {
+		s.slot.record(&usageRecord{
+			request: s.request, snapshot: s.entry.snapshot, lease: s.lease, fence: s.fence,
+			units: uint64(c.Units), overage: uint64(c.Excess), items: s.items, committedAt: s.committedAt,
+		})
+	}
+	if s.lease != nil {
+		s.lease.spent.Add(uint64(c.Units - c.Excess))
+	}
+	s.vacate()
+	return c
+}
+
+// vacate gives back the places of gauges and gate.
+func (s *state) vacate() {
+	s.entry.account.occupancy.leave()
+	s.entry.cell.occupancy.leave()
+	s.permit.Release()
+}
+
+// end takes the op out of use after its word was freed and its fields read.
+func (o *op) end() { o.engine.ops.pool.Put(o) }
+
+// ended explains to an owner why its stage can't move on, and takes the op out
+// of use if somebody else has ended it. word is the stage's.
+func (o *op) ended(word uint64) error {
+	now := o.word.Load()
+	if now&^phaseMask != word&^phaseMask {
+		o.engine.misused()
+		return ErrMisuse
+	}
+	switch now & phaseMask {
+	case phaseCancelled:
+		if o.word.CompareAndSwap(now, after(now)) {
+			o.end()
+		}
+		return ErrCancelled
+	case phaseSwept:
+		if o.word.CompareAndSwap(now, after(now)) {
+			o.end()
+		}
+		return ErrSwept
+	case phaseReleasing, phaseYielding:
+		// The winner is at it. The op is left to the collector: waiting for it
+		// would block.
+		return ErrCancelled
+	case phaseEmitting:
+		return ErrSwept
+	}
+	o.engine.misused()
+	return ErrMisuse
+}

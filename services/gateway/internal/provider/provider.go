@@ -5,9 +5,11 @@
 // A Client is safe for concurrent use; a Stream belongs to one goroutine. The
 // context given to a call bounds all of it: cancelling it closes the upstream
 // connection at once, in every phase. Every wait has a limit of its own too
-// (see Timeouts), which any byte from the provider renews. Failures are *Error,
-// whose text is a fixed sentence for each class: what a vendor wrote is only in
-// its LogValue, bounded and redacted.
+// (see Config.ReadTimeout), which any byte from the provider renews. Failures are
+// *Error, whose text is a fixed sentence for each class: what a vendor wrote is
+// only in its LogValue, bounded and redacted. When the caller's own context ended,
+// the error is that (errors.Is context.Canceled or context.DeadlineExceeded)
+// instead; a request that cannot be sent is a *fault.Error.
 package provider
 
 import (
@@ -46,12 +48,13 @@ type Client interface {
 // cancelled at any time.
 type Stream interface {
 	// Next waits for the next event. io.EOF is the clean end ([DONE], or the
-	// end of the body after a finish reason); any other error is an *Error and
-	// final. The event's Tools are valid until the next call.
+	// end of the body after a finish reason); any other error is final and an
+	// *Error or the end of the caller's context. The event's Tools are valid
+	// until the next call.
 	Next() (Event, error)
 	// Raw is the provider's bytes, verbatim (decompressed when the provider
 	// compressed in spite of being asked not to), as they arrive: a Read
-	// returns what there is. Its errors are io.EOF and *Error.
+	// returns what there is. It ends with io.EOF or as Next does.
 	Raw() io.Reader
 	// Close ends the upstream request. It works twice.
 	Close() error

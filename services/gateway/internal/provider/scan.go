@@ -1,0 +1,498 @@
+package provider
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// scan reads the chunk shapes that vendors send for nearly every token, in one
+// pass and with one allocation for the text. It says false for anything else,
+// valid or not: escapes in keys, repeated keys, errors, usage, arrays as
+// content, broken UTF-8. What it accepts, encoding/json would accept and read
+// the same way.
+func (d *decoder) scan(data []byte) (chunk, bool) {
+	s := scanner{b: data}
+	var c chunk
+	var seen uint8
+	ok := s.object(func(key []byte) bool {
+		switch string(key) {
+		case "id":
+			return once(&seen, 1) && s.same(&d.id, &c.id)
+		case "model":
+			return once(&seen, 2) && s.same(&d.model, &c.model)
+		case "choices":
+			return once(&seen, 4) && d.scanChoices(&s, &c)
+		case "object":
+			// "error" is a vendor's way to say that the whole frame is one.
+			v, ok := s.text()
+			return once(&seen, 8) && ok && string(v.raw) != "error" && !v.escaped
+		case "error", "usage", "x_groq":
+			return s.null()
+		}
+		return s.skip(0)
+	})
+	s.space()
+	return c, ok && s.i == len(s.b)
+}
+
+func once(seen *uint8, bit uint8) bool {
+	fresh := *seen&bit == 0
+	*seen |= bit
+	return fresh
+}
+
+func (d *decoder) scanChoices(s *scanner, c *chunk) bool {
+	if !s.eat('[') {
+		return false
+	}
+	if s.eat(']') {
+		return true
+	}
+	var seen uint8
+	ok := s.object(func(key []byte) bool {
+		switch string(key) {
+		case "index":
+			n, ok := s.small()
+			return once(&seen, 1) && ok && n == 0
+		case "delta":
+			return once(&seen, 2) && d.scanDelta(s, c)
+		case "finish_reason":
+			v, ok := s.text()
+			if !ok || !once(&seen, 4) {
+				return false
+			}
+			c.finish, ok = d.finishWord(v)
+			return ok
+		case "message", "error", "usage":
+			return s.null()
+		}
+		return s.skip(0)
+	})
+	c.answered = true
+	return ok && s.eat(']')
+}
+
+func (d *decoder) scanDelta(s *scanner, c *chunk) bool {
+	var seen uint8
+	var content, reasoningContent, reasoning, thinking token
+	var details bool
+	read := func(bit uint8, t *token) bool {
+		var ok bool
+		*t, ok = s.text()
+		return once(&seen, bit) && ok
+	}
+	ok := s.object(func(key []byte) bool {
+		switch string(key) {
+		case "content":
+			return read(1, &content)
+		case "reasoning_content":
+			return read(2, &reasoningContent)
+		case "reasoning":
+			return read(4, &reasoning)
+		case "thinking":
+			return read(8, &thinking)
+		case "reasoning_details":
+			details = !s.null()
+			return once(&seen, 16) && (!details || s.skip(0))
+		case "tool_calls":
+			return once(&seen, 32) && (s.null() || d.scanTools(s, c))
+		case "refusal", "function_call":
+			return s.null()
+		}
+		return s.skip(0)
+	})
+	if !ok {
+		return false
+	}
+	think := reasoningContent
+	if len(think.raw) == 0 {
+		think = reasoning
+	}
+	if len(think.raw) == 0 {
+		think = thinking
+	}
+	if details && len(think.raw) == 0 {
+		return false
+	}
+	if c.text, ok = d.string(content); !ok {
+		return false
+	}
+	c.reasoning, ok = d.string(think)
+	return ok
+}
+
+func (d *decoder) scanTools(s *scanner, c *chunk) bool {
+	d.tools = d.tools[:0]
+	if !s.eat('[') {
+		return false
+	}
+	for !s.eat(']') {
+		if len(d.tools) > 0 && !s.eat(',') {
+			return false
+		}
+		var t wireTool
+		if !d.scanTool(s, &t) {
+			return false
+		}
+		d.tools = append(d.tools, t)
+	}
+	c.tools = d.tools
+	return true
+}
+
+func (d *decoder) scanTool(s *scanner, t *wireTool) bool {
+	var seen uint8
+	read := func(bit uint8, into *string) bool {
+		v, ok := s.text()
+		if !ok || !once(&seen, bit) {
+			return false
+		}
+		*into, ok = d.string(v)
+		return ok
+	}
+	return s.object(func(key []byte) bool {
+		switch string(key) {
+		case "index":
+			t.index, t.hasIndex = s.small()
+			return once(&seen, 1) && t.hasIndex
+		case "id":
+			return read(2, &t.id)
+		case "function":
+			return once(&seen, 4) && (s.null() || s.object(func(key []byte) bool {
+				switch string(key) {
+				case "name":
+					return read(8, &t.name)
+				case "arguments":
+					return read(16, &t.arguments)
+				}
+				return s.skip(0)
+			}))
+		}
+		return s.skip(0)
+	})
+}
+
+// finishWord gives a finish reason without allocating for the usual ones.
+func (d *decoder) finishWord(v token) (string, bool) {
+	switch string(v.raw) {
+	case "":
+		return "", true
+	case "stop":
+		return "stop", true
+	case "length":
+		return "length", true
+	case "tool_calls":
+		return "tool_calls", true
+	}
+	return d.string(v)
+}
+
+// A token is a JSON string as it stands between its quotes; null is an empty one.
+type token struct {
+	raw     []byte
+	escaped bool // it has a backslash
+	wide    bool // it has bytes beyond ASCII
+}
+
+// string decodes a token. It refuses broken UTF-8 and lone surrogates.
+func (d *decoder) string(t token) (string, bool) {
+	if t.wide && !utf8.Valid(t.raw) {
+		return "", false
+	}
+	if !t.escaped {
+		return string(t.raw), true
+	}
+	out := d.scratch[:0]
+	for i := 0; i < len(t.raw); i++ {
+		c := t.raw[i]
+		if c != '\\' {
+			out = append(out, c)
+			continue
+		}
+		i++ // the scanner saw a byte behind every backslash
+		switch c := t.raw[i]; c {
+		case 'n':
+			out = append(out, '\n')
+		case 't':
+			out = append(out, '\t')
+		case 'r':
+			out = append(out, '\r')
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case '"', '\\', '/':
+			out = append(out, c)
+		case 'u':
+			r, size := unescape(t.raw[i+1:])
+			if size == 0 {
+				return "", false
+			}
+			out = utf8.AppendRune(out, r)
+			i += size
+		default:
+			return "", false
+		}
+	}
+	d.scratch = out
+	return string(out), true
+}
+
+// unescape reads the digits behind \u, and the second half of a surrogate pair.
+// It gives the bytes it took, 0 when they are not a character.
+func unescape(b []byte) (rune, int) {
+	r, ok := hex4(b)
+	if !ok {
+		return 0, 0
+	}
+	if !utf16.IsSurrogate(r) {
+		return r, 4
+	}
+	if len(b) < 10 || b[4] != '\\' || b[5] != 'u' {
+		return 0, 0
+	}
+	low, ok := hex4(b[6:])
+	if pair := utf16.DecodeRune(r, low); ok && pair != utf8.RuneError {
+		return pair, 10
+	}
+	return 0, 0
+}
+
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// A scanner walks JSON strictly. Its methods say false when what stands there is
+// not what they read.
+type scanner struct {
+	b []byte
+	i int
+}
+
+func (s *scanner) space() {
+	for s.i < len(s.b) {
+		switch s.b[s.i] {
+		case ' ', '\t', '\n', '\r':
+			s.i++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) eat(c byte) bool {
+	s.space()
+	if s.i < len(s.b) && s.b[s.i] == c {
+		s.i++
+		return true
+	}
+	return false
+}
+
+func (s *scanner) word(w string) bool {
+	s.space()
+	if len(s.b)-s.i >= len(w) && string(s.b[s.i:s.i+len(w)]) == w {
+		s.i += len(w)
+		return true
+	}
+	return false
+}
+
+func (s *scanner) null() bool { return s.word("null") }
+
+// object reads an object, giving each key, which stands before its value.
+func (s *scanner) object(value func(key []byte) bool) bool {
+	if !s.eat('{') {
+		return false
+	}
+	if s.eat('}') {
+		return true
+	}
+	for {
+		key, ok := s.quoted()
+		// A key beyond plain ASCII may be another spelling of one we know.
+		if !ok || key.escaped || key.wide || !s.eat(':') || !value(key.raw) {
+			return false
+		}
+		if s.eat(',') {
+			continue
+		}
+		return s.eat('}')
+	}
+}
+
+// text reads a string or null.
+func (s *scanner) text() (token, bool) {
+	if s.null() {
+		return token{}, true
+	}
+	return s.quoted()
+}
+
+// stops are the bytes that a run of plain ASCII inside a string ends at.
+var stops = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf
+	}
+	return t
+}()
+
+// quoted reads a string. Escapes are checked when they are decoded, except in
+// skipped strings; see skipString.
+func (s *scanner) quoted() (token, bool) {
+	if !s.eat('"') {
+		return token{}, false
+	}
+	var t token
+	from := s.i
+	for s.i < len(s.b) {
+		c := s.b[s.i]
+		switch {
+		case !stops[c]:
+			s.i++
+		case c == '"':
+			t.raw = s.b[from:s.i]
+			s.i++
+			return t, true
+		case c == '\\':
+			t.escaped = true
+			s.i += 2
+		case c < ' ':
+			return token{}, false
+		default:
+			t.wide = true
+			s.i++
+		}
+	}
+	return token{}, false
+}
+
+// small reads a whole number of up to three digits.
+func (s *scanner) small() (int, bool) {
+	s.space()
+	from, n := s.i, 0
+	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
+		n = n*10 + int(s.b[s.i]-'0')
+		if s.i++; s.i-from > 3 {
+			return 0, false
+		}
+	}
+	leading := s.i-from > 1 && s.b[from] == '0'
+	return n, s.i > from && !leading && s.ended()
+}
+
+// ended says whether a number ends here.
+func (s *scanner) ended() bool {
+	if s.i == len(s.b) {
+		return true
+	}
+	switch s.b[s.i] {
+	case ',', ']', '}', ' ', '\t', '\n', '\r':
+		return true
+	}
+	return false
+}
+
+// skip reads over any value of moderate depth.
+func (s *scanner) skip(depth int) bool {
+	const depthMax = 16
+	s.space()
+	if s.i == len(s.b) || depth > depthMax {
+		return false
+	}
+	switch s.b[s.i] {
+	case '"':
+		return s.skipString()
+	case '{':
+		return s.object(func([]byte) bool { return s.skip(depth + 1) })
+	case '[':
+		s.i++
+		if s.eat(']') {
+			return true
+		}
+		for s.skip(depth + 1) {
+			if !s.eat(',') {
+				return s.eat(']')
+			}
+		}
+		return false
+	case 'n':
+		return s.null()
+	case 't':
+		return s.word("true")
+	case 'f':
+		return s.word("false")
+	}
+	return s.skipNumber()
+}
+
+// skipString reads over a string. One with escapes is left to encoding/json.
+func (s *scanner) skipString() bool {
+	t, ok := s.quoted()
+	return ok && !t.escaped
+}
+
+func (s *scanner) skipNumber() bool {
+	if s.i < len(s.b) && s.b[s.i] == '-' {
+		s.i++
+	}
+	from := s.i
+	if !s.digits() || s.i-from > 1 && s.b[from] == '0' {
+		return false
+	}
+	if s.i < len(s.b) && s.b[s.i] == '.' {
+		s.i++
+		if !s.digits() {
+			return false
+		}
+	}
+	if s.i < len(s.b) && (s.b[s.i] == 'e' || s.b[s.i] == 'E') {
+		s.i++
+		if s.i < len(s.b) && (s.b[s.i] == '+' || s.b[s.i] == '-') {
+			s.i++
+		}
+		if !s.digits() {
+			return false
+		}
+	}
+	return s.ended()
+}
+
+func (s *scanner) digits() bool {
+	from := s.i
+	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
+		s.i++
+	}
+	return s.i > from
+}
+
+// same reads a string that is the same in every chunk of a stream, and keeps the
+// one it has.
+func (s *scanner) same(last, into *string) bool {
+	t, ok := s.text()
+	if !ok || t.escaped || t.wide {
+		return false
+	}
+	if string(t.raw) != *last {
+		*last = string(t.raw)
+	}
+	*into = *last
+	return true
+}

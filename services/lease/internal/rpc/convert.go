@@ -1,0 +1,200 @@
+package rpc
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
+	"github.com/tollgate-platform/tollgate/libs/kit/ident"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
+	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
+)
+
+// ids parses named ids and keeps the first fault.
+type ids struct{ err error }
+
+func (p *ids) parse(field, text string) ident.ID {
+	id, err := ident.Parse(text)
+	if err != nil && p.err == nil {
+		p.err = fault.New(fault.Invalid, "INVALID_ID", field+": "+err.Error())
+	}
+	return id
+}
+
+func fromWireReserve(r *leasev1.ReserveRequest) (ledger.Reserve, error) {
+	var p ids
+	out := ledger.Reserve{
+		Request: p.parse("request_id", r.GetRequestId()), Holder: p.parse("holder_id", r.GetHolderId()),
+		Account: p.parse("account_id", r.GetAccountId()), Key: p.parse("key_id", r.GetKeyId()),
+		Units: r.GetUnits(), PromptUnits: r.GetPromptUnits(), Tokens: r.GetTokens(), PromptTokens: r.GetPromptTokens(),
+		TTL: time.Duration(r.GetTtlNanos()), Endpoint: r.GetEndpoint(), Model: r.GetModel(),
+	}
+	if text := r.GetPolicyRevision(); text != "" {
+		b, err := hex.DecodeString(text)
+		if err != nil || len(b) != len(out.PolicyRevision) {
+			return ledger.Reserve{}, fault.New(fault.Invalid, "INVALID_ARGUMENT", "policy_revision: must be 64 lowercase hex digits")
+		}
+		copy(out.PolicyRevision[:], b)
+	}
+	return out, p.err
+}
+
+func toWireReserveResult(r ledger.ReserveResult) *leasev1.ReserveResponse {
+	switch {
+	case r.Grant != nil:
+		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Grant{Grant: toWireGrant(*r.Grant)}}
+	case r.Refusal != nil:
+		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Refusal{Refusal: toWireRefusal(*r.Refusal)}}
+	default:
+		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Closed{Closed: toWireClosed(*r.Closed)}}
+	}
+}
+
+func toWireGrant(g ledger.Grant) *leasev1.ReservationGrant {
+	return &leasev1.ReservationGrant{
+		RequestId: g.Request.String(), Fence: g.Fence, GrantedUnits: g.Granted,
+		UsableUntilUnixNanos: g.UsableUntil.UnixNano(), ExpiresAtUnixNanos: g.ExpiresAt.UnixNano(),
+		LimitsLeft: &leasev1.LimitsLeft{
+			Requests: present(g.Left.Requests), Tokens: present(g.Left.Tokens), Concurrent: present(g.Left.Concurrent),
+			Units: present(g.Left.Balance), RequestsLimit: present(g.Left.RequestsLimit), TokensLimit: present(g.Left.TokensLimit),
+			MinuteResetsAtUnixNanos: g.Left.MinuteEnds.UnixNano(),
+		},
+	}
+}
+
+// present makes the domain's −1 ("not set") an absent field.
+func present(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// instant makes the domain's zero time an absent field.
+func instant(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	n := t.UnixNano()
+	return &n
+}
+
+func toWireRefusal(r ledger.Refusal) *leasev1.ReservationRefusal {
+	out := &leasev1.ReservationRefusal{
+		Reason: refusals()[r.Reason], Asked: r.Asked, Limit: r.Limit, Used: r.Used, Reserved: r.Reserved,
+		ResetsAtUnixNanos: instant(r.ResetsAt),
+	}
+	if r.Wait > 0 {
+		wait := int64(r.Wait)
+		out.WaitNanos = &wait
+	}
+	return out
+}
+
+func refusals() map[ledger.RefusalReason]leasev1.RefusalReason {
+	return map[ledger.RefusalReason]leasev1.RefusalReason{
+		ledger.RefusedUnknownAccount:  leasev1.RefusalReason_REFUSAL_REASON_UNKNOWN_ACCOUNT,
+		ledger.RefusedSuspended:       leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_SUSPENDED,
+		ledger.RefusedClosed:          leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_CLOSED,
+		ledger.RefusedKey:             leasev1.RefusalReason_REFUSAL_REASON_KEY_REVOKED,
+		ledger.RefusedRequests:        leasev1.RefusalReason_REFUSAL_REASON_REQUEST_RATE_LIMITED,
+		ledger.RefusedTokens:          leasev1.RefusalReason_REFUSAL_REASON_TOKEN_RATE_LIMITED,
+		ledger.RefusedConcurrency:     leasev1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED,
+		ledger.RefusedBudgetHeld:      leasev1.RefusalReason_REFUSAL_REASON_INSUFFICIENT_BALANCE,
+		ledger.RefusedBudgetShort:     leasev1.RefusalReason_REFUSAL_REASON_BALANCE_INSUFFICIENT,
+		ledger.RefusedBudgetExhausted: leasev1.RefusalReason_REFUSAL_REASON_BALANCE_EXHAUSTED,
+	}
+}
+
+func fromWireRenew(r *leasev1.RenewRequest) (ledger.Renewal, error) {
+	var p ids
+	out := ledger.Renewal{Holder: p.parse("holder_id", r.GetHolderId()), TTL: time.Duration(r.GetTtlNanos())}
+	for _, ref := range r.GetReservations() {
+		out.Reservations = append(out.Reservations, ledger.ReservationRef{
+			Account: p.parse("reservations.account_id", ref.GetAccountId()),
+			Request: p.parse("reservations.request_id", ref.GetRequestId()),
+		})
+	}
+	return out, p.err
+}
+
+func toWireRenewal(r ledger.RenewResult) *leasev1.Renewal {
+	out := &leasev1.Renewal{RequestId: r.Request.String(), State: leasev1.RenewalState_RENEWAL_STATE_GONE}
+	if r.Renewed {
+		out.State = leasev1.RenewalState_RENEWAL_STATE_RENEWED
+		out.UsableUntilUnixNanos, out.ExpiresAtUnixNanos = instant(r.UsableUntil), instant(r.ExpiresAt)
+	}
+	return out
+}
+
+func outcomes() map[ledger.Outcome]commonv1.Outcome {
+	return map[ledger.Outcome]commonv1.Outcome{
+		ledger.Settled:    commonv1.Outcome_OUTCOME_SETTLED,
+		ledger.PromptOnly: commonv1.Outcome_OUTCOME_PROMPT_ONLY,
+		ledger.Full:       commonv1.Outcome_OUTCOME_FULL,
+		ledger.Released:   commonv1.Outcome_OUTCOME_RELEASED,
+		ledger.Swept:      commonv1.Outcome_OUTCOME_SWEPT,
+	}
+}
+
+func fromWireClosing(c *leasev1.Closing) (ledger.Close, error) {
+	var p ids
+	out := ledger.Close{
+		Account: p.parse("closings.account_id", c.GetAccountId()), Request: p.parse("closings.request_id", c.GetRequestId()),
+		Fence: c.GetFence(), Units: c.GetUnits(), Dimensions: fromWireDimensions(c.GetDimensions()),
+	}
+	for domain, wire := range outcomes() {
+		if wire == c.GetOutcome() && domain != ledger.Swept {
+			out.Outcome = domain
+		}
+	}
+	if out.Outcome == "" && p.err == nil {
+		p.err = fault.New(fault.Invalid, "INVALID_ARGUMENT", "closings.outcome: must be settled, prompt_only, full or released")
+	}
+	return out, p.err
+}
+
+func fromWireDimensions(d *commonv1.Dimensions) ledger.Dimensions {
+	reported := func(n *int64) int64 {
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
+	if d == nil {
+		d = &commonv1.Dimensions{}
+	}
+	return ledger.Dimensions{
+		Model: d.GetModel(), PromptTokens: reported(d.PromptTokens), CachedTokens: reported(d.CachedTokens),
+		CompletionTokens: reported(d.CompletionTokens), ReasoningTokens: reported(d.ReasoningTokens),
+	}
+}
+
+func toWireClosed(c ledger.ClosedReservation) *leasev1.ClosedReservation {
+	return &leasev1.ClosedReservation{
+		RequestId: c.Request.String(), Outcome: outcomes()[c.Outcome], Tombstone: c.Tombstone, GrantedUnits: c.Granted,
+		Bill:              &commonv1.Bill{Units: c.Billed, OverageUnits: c.Overage, ExcessUnits: max(c.Billed-c.Granted, 0), Day: c.ReservedDay},
+		ClosedAtUnixNanos: c.ClosedAt.UnixNano(),
+	}
+}
+
+func toWireClosingResult(r ledger.CloseResult) *leasev1.ClosingResult {
+	out := &leasev1.ClosingResult{RequestId: r.Request.String(), UnbilledUnits: r.Unbilled}
+	switch r.Status {
+	case ledger.CloseApplied:
+		out.State = leasev1.ClosingState_CLOSING_STATE_APPLIED
+	case ledger.CloseDuplicate:
+		out.State = leasev1.ClosingState_CLOSING_STATE_DUPLICATE
+	case ledger.CloseSwept:
+		out.State = leasev1.ClosingState_CLOSING_STATE_SWEPT
+	case ledger.CloseTombstone:
+		out.State = leasev1.ClosingState_CLOSING_STATE_TOMBSTONE
+	case ledger.CloseFenced:
+		out.State = leasev1.ClosingState_CLOSING_STATE_FENCED
+	}
+	if r.Status != ledger.CloseFenced {
+		out.Closed = toWireClosed(r.Bill)
+	}
+	return out
+}

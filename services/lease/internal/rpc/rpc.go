@@ -1,0 +1,83 @@
+// Package rpc is the lease service's border: wire messages in and out, domain
+// types behind.
+package rpc
+
+import (
+	"context"
+
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
+	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1/leasev1connect"
+)
+
+// Handler answers the calls. Those of leases and holds answer unimplemented
+// until their issues land.
+type Handler struct {
+	leasev1connect.UnimplementedLeaseServiceHandler
+
+	reservations ledger.Reservations
+}
+
+// New makes a Handler over the ledger.
+func New(r ledger.Reservations) *Handler { return &Handler{reservations: r} }
+
+// Reserve decides one request durably. What this build does not do is refused,
+// never ignored.
+func (h *Handler) Reserve(ctx context.Context, req *leasev1.ReserveRequest) (*leasev1.ReserveResponse, error) {
+	if req.GetIdempotency() != nil {
+		return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "idempotency: this build has no idempotency keys yet")
+	}
+	if req.GetHold() != nil {
+		return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "hold: this build has no holds yet")
+	}
+	r, err := fromWireReserve(req)
+	if err != nil {
+		return nil, err
+	}
+	res, err := h.reservations.Reserve(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return toWireReserveResult(res), nil
+}
+
+// Renew keeps open reservations alive.
+func (h *Handler) Renew(ctx context.Context, req *leasev1.RenewRequest) (*leasev1.RenewResponse, error) {
+	r, err := fromWireRenew(req)
+	if err != nil {
+		return nil, err
+	}
+	res, err := h.reservations.Renew(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	out := &leasev1.RenewResponse{Renewals: make([]*leasev1.Renewal, len(res))}
+	for i, one := range res {
+		out.Renewals[i] = toWireRenewal(one)
+	}
+	return out, nil
+}
+
+// CloseBatch ends reservations.
+func (h *Handler) CloseBatch(ctx context.Context, req *leasev1.CloseBatchRequest) (*leasev1.CloseBatchResponse, error) {
+	closes := make([]ledger.Close, len(req.GetClosings()))
+	for i, c := range req.GetClosings() {
+		if len(c.GetSealedAnswer()) > 0 {
+			return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "closings.sealed_answer: this build stores no answers yet")
+		}
+		var err error
+		if closes[i], err = fromWireClosing(c); err != nil {
+			return nil, err
+		}
+	}
+	res, err := h.reservations.CloseBatch(ctx, closes)
+	if err != nil {
+		return nil, err
+	}
+	out := &leasev1.CloseBatchResponse{Results: make([]*leasev1.ClosingResult, len(res))}
+	for i, one := range res {
+		out.Results[i] = toWireClosingResult(one)
+	}
+	return out, nil
+}

@@ -1,0 +1,101 @@
+// Package lease is the service that admits work durably: reservations of single
+// requests now, leases for embedding services with their own issue. It owns the
+// sweeps that bill lapsed reservations and delete what retention has outlived.
+//
+// New opens nothing and starts nothing. The service is stateless over the
+// ledger, so any number of replicas may run; River elects the one that sweeps.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
+	"github.com/tollgate-platform/tollgate/libs/chassis/run"
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1/leasev1connect"
+	"github.com/tollgate-platform/tollgate/services/lease/internal/rpc"
+)
+
+// Config is the service's settings. Durations of zero take the default.
+type Config struct {
+	// TTL is how long holders let a reservation live unrenewed; the lapse sweep
+	// waits that long after a gap of its own.
+	TTL time.Duration
+	// SweepEvery is the interval of the sweeps, at least a second.
+	SweepEvery time.Duration
+	// Batch is how many rows one transaction of a sweep handles.
+	Batch int
+	// Retention is how long closed things are kept.
+	Retention ledger.Retention
+}
+
+// Defaults are the contract's.
+func Defaults() Config {
+	return Config{
+		TTL: ledger.DefaultTTL, SweepEvery: time.Minute, Batch: 500,
+		Retention: ledger.Retention{Reservations: 30 * 24 * time.Hour, Events: 400 * 24 * time.Hour, Minutes: 2 * time.Hour},
+	}
+}
+
+// Validate names every fault.
+func (c Config) Validate() error {
+	var faults []error
+	if c.TTL < time.Second || c.TTL > 5*time.Minute {
+		faults = append(faults, fmt.Errorf("lease.ttl: must be between 1 s and 300 s, not %s", c.TTL))
+	}
+	if c.SweepEvery < time.Second {
+		faults = append(faults, fmt.Errorf("lease.sweep_every: must be at least 1 s, not %s", c.SweepEvery))
+	}
+	if c.Batch < 1 || c.Batch > ledger.MaxPage {
+		faults = append(faults, fmt.Errorf("lease.batch: must be between 1 and %d, not %d", ledger.MaxPage, c.Batch))
+	}
+	return errors.Join(faults...)
+}
+
+// Deps are given, never looked up, and not ours to close.
+type Deps struct {
+	Reservations ledger.Reservations
+	Sweeps       ledger.Sweeps
+	Ping         func(ctx context.Context) error
+	Log          *slog.Logger
+	Meter        metric.Meter
+}
+
+// Service is what New makes.
+type Service struct {
+	run.Component
+
+	// Jobs are the sweeps, for whoever runs the process's jobs.
+	Jobs []jobs.Job
+}
+
+// New makes the service.
+func New(cfg Config, deps Deps) (Service, error) {
+	if err := cfg.Validate(); err != nil {
+		return Service{}, err
+	}
+	s := &sweeps{cfg: cfg, ledger: deps.Sweeps, log: deps.Log}
+	if err := s.instruments(deps.Meter); err != nil {
+		return Service{}, err
+	}
+	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations), wire.HandlerOptions(deps.Log)...)
+	return Service{
+		Component: run.Component{
+			Name:   "lease",
+			Routes: map[string]http.Handler{path: handler},
+			Ready:  deps.Ping,
+		},
+		Jobs: []jobs.Job{
+			{Name: "lapse_reservations", Every: cfg.SweepEvery, Run: s.lapse},
+			{Name: "prune_retention", Every: cfg.SweepEvery, Run: s.prune},
+		},
+	}, nil
+}

@@ -59,11 +59,13 @@ type Issuer struct {
 	macs sync.Pool // of *mac, keyed once: hmac.New costs four times a pooled sum
 }
 
-// mac is one keyed HMAC with room for its sum, so that sealing allocates nothing.
+// mac is one keyed HMAC with room for its input and sum, so that sealing
+// allocates nothing.
 type mac struct {
 	hash.Hash
-	in  Fingerprint
-	out [32]byte
+	text []byte
+	in   Fingerprint
+	out  [32]byte
 }
 
 // NewIssuer makes an issuer of a secret of at least MinIssuerBytes bytes.
@@ -85,22 +87,39 @@ func (*Issuer) LogValue() slog.Value { return slog.StringValue("[redacted]") }
 
 // Seal gives the digest of a fingerprint.
 func (i *Issuer) Seal(f Fingerprint) Digest {
+	m := i.mac()
+	m.in = f
+	return i.sum(m)
+}
+
+// Digest gives the digest of a text secret.
+func (i *Issuer) Digest(secret string) Digest {
+	m := i.mac()
+	m.text = append(m.text[:0], strings.TrimSpace(secret)...)
+	m.in = sha256.Sum256(m.text)
+	clear(m.text)
+	return i.sum(m)
+}
+
+func (i *Issuer) mac() *mac {
 	m, ok := i.macs.Get().(*mac)
 	if !ok {
 		panic("auth: an Issuer is made by NewIssuer")
 	}
+	return m
+}
+
+// sum seals m.in and gives m back wiped.
+func (i *Issuer) sum(m *mac) Digest {
 	m.Reset()
-	m.in = f
 	_, _ = m.Write(m.in[:]) // a hash never fails
 	m.Sum(m.out[:0])
 	d := Digest(m.out)
 	clear(m.in[:])
+	clear(m.out[:])
 	i.macs.Put(m)
 	return d
 }
-
-// Digest gives the digest of a text secret.
-func (i *Issuer) Digest(secret string) Digest { return i.Seal(FingerprintOf(secret)) }
 
 // Mint makes a new random secret for the key: `tg_<key id>_<64 hex digits>`.
 // Store its digest before disclosing it, and disclose it once.

@@ -58,7 +58,7 @@ func same(a, b string) bool {
 	var diff uint64
 	x, y := []byte(a), []byte(b) // no copies: they don't escape
 	for len(x) >= 32 && len(y) >= 32 {
-		diff |= word(x[0:8]) ^ word(y[0:8]) | word(x[8:16]) ^ word(y[8:16]) | word(x[16:24]) ^ word(y[16:24]) | word(x[24:32]) ^ word(y[24:32])
+		diff |= (word(x[0:8]) ^ word(y[0:8])) | (word(x[8:16]) ^ word(y[8:16])) | (word(x[16:24]) ^ word(y[16:24])) | (word(x[24:32]) ^ word(y[24:32]))
 		x, y = x[32:], y[32:]
 	}
 	for len(x) >= 8 && len(y) >= 8 {

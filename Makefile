@@ -48,11 +48,11 @@ lint: ## Lint Go, protos and queries
 
 .PHONY: test
 test: ## Run every module's tests
-	go test work
+	go test -timeout 15m work
 
 .PHONY: race
 race: ## Run every module's tests under the race detector (needs gcc)
-	CGO_ENABLED=1 go test -race work
+	CGO_ENABLED=1 go test -timeout 15m -race work
 
 .PHONY: alone
 alone: ## Build and tidy each module without the workspace's help

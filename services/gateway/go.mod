@@ -6,16 +6,19 @@ require github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 
 require go.yaml.in/yaml/v3 v3.0.5
 
+require golang.org/x/sys v0.50.0 // indirect
+
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
-	github.com/go-logr/stdr v1.2.2 // indirect
-	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/otel v1.47.0 // indirect
-	go.opentelemetry.io/otel/log v1.47.0 // indirect
-	go.opentelemetry.io/otel/metric v1.47.0 // indirect
-	go.opentelemetry.io/otel/trace v1.47.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
+	github.com/tollgate-platform/tollgate/libs/admission v0.0.0
+	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
+	github.com/tollgate-platform/tollgate/libs/ledger v0.0.0
+	github.com/tollgate-platform/tollgate/libs/receipt v0.0.0
+	github.com/tollgate-platform/tollgate/libs/runtime v0.0.0
+	github.com/tollgate-platform/tollgate/libs/testkit v0.0.0
+	go.opentelemetry.io/otel v1.47.0
+	go.opentelemetry.io/otel/metric v1.47.0
+	pgregory.net/rapid v1.3.0
 )
 
 replace (

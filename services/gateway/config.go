@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"time"
+)
+
+// Config is everything the gateway reads from config/default.toml and from
+// TOLLGATE__SECTION__FIELD. Times and sizes carry their unit in the key.
+// Relative paths are resolved by whoever loads the file: models and tenants on
+// its folder, ledger and receipts on the data folder.
+type Config struct {
+	Server     ServerConfig     `config:"server"`
+	Registry   RegistryConfig   `config:"registry"`
+	Auth       AuthConfig       `config:"auth"`
+	Governance GovernanceConfig `config:"governance"`
+	Upstream   UpstreamConfig   `config:"upstream"`
+	Ledger     LedgerConfig     `config:"ledger"`
+	Telemetry  TelemetryConfig  `config:"telemetry"`
+	Receipts   ReceiptsConfig   `config:"receipts"`
+}
+
+// ServerConfig is the listeners and what bounds one exchange on them.
+type ServerConfig struct {
+	BindAddr                   string `config:"bind_addr"`
+	Port                       int    `config:"port"`
+	RequestBodyLimitBytes      int64  `config:"request_body_limit_bytes"`
+	RequestReadTimeoutMS       int64  `config:"request_read_timeout_ms"` // for the whole body
+	KeepAliveIntervalMS        int64  `config:"keep_alive_interval_ms"`
+	FirstFrameHoldMS           int64  `config:"first_frame_hold_ms"` // how long /v1/chat/completions keeps its headers back
+	MaxConcurrentStreamsGlobal int64  `config:"max_concurrent_streams_global"`
+	ShutdownGraceMS            int64  `config:"shutdown_grace_ms"`
+	MetricsEnabled             bool   `config:"metrics_enabled"`
+	OpsPort                    int    `config:"ops_port"` // 0: no ops listener
+	OpsBindAddr                string `config:"ops_bind_addr"`
+}
+
+// RegistryConfig says where the catalogue and the tenants are.
+type RegistryConfig struct {
+	ModelsPath       string `config:"models_path"`
+	TenantsPath      string `config:"tenants_path"`
+	HotReload        bool   `config:"hot_reload"`
+	ReloadIntervalMS int64  `config:"reload_interval_ms"`
+}
+
+// AuthConfig says how a caller proves who it is.
+type AuthConfig struct {
+	Mode           string    `config:"mode"` // api_key
+	APIKeyHeader   string    `config:"api_key_header"`
+	AcceptBearer   bool      `config:"accept_bearer"`
+	AllowAnonymous bool      `config:"allow_anonymous"`
+	JWT            JWTConfig `config:"jwt"`
+}
+
+// JWTConfig is read so that it can be refused by name: tokens are not built yet.
+type JWTConfig struct {
+	Issuer         string   `config:"issuer"`
+	Audience       string   `config:"audience"`
+	SecretEnv      string   `config:"secret_env"`
+	LeewaySecs     int64    `config:"leeway_secs"`
+	RequiredScopes []string `config:"required_scopes"`
+}
+
+// GovernanceConfig is what every tenant starts from.
+type GovernanceConfig struct {
+	RequireModelAllowlist bool         `config:"require_model_allowlist"`
+	OnMaxTokensExceeded   string       `config:"on_max_tokens_exceeded"` // clamp | reject
+	CostTrackingEnabled   bool         `config:"cost_tracking_enabled"`
+	DefaultLimits         LimitsConfig `config:"default_limits"`
+}
+
+// LimitsConfig are the limits a tenant inherits where its own are 0. Zero here
+// is no ceiling.
+type LimitsConfig struct {
+	RequestsPerMinute    int64 `config:"requests_per_minute"`
+	TokensPerMinute      int64 `config:"tokens_per_minute"`
+	MaxConcurrentStreams int64 `config:"max_concurrent_streams"`
+	MaxOutputTokens      int64 `config:"max_output_tokens"`
+	DailyBudgetNanoUSD   int64 `config:"daily_budget_nano_usd"`
+	MaxMessages          int64 `config:"max_messages"`
+	MaxPromptChars       int64 `config:"max_prompt_chars"`
+}
+
+// UpstreamConfig bounds the calls to providers.
+type UpstreamConfig struct {
+	ConnectTimeoutMS    int64  `config:"connect_timeout_ms"`
+	StreamReadTimeoutMS int64  `config:"stream_read_timeout_ms"` // for each read, not in total
+	TCPKeepaliveSecs    int64  `config:"tcp_keepalive_secs"`
+	PoolMaxIdlePerHost  int    `config:"pool_max_idle_per_host"`
+	PoolIdleTimeoutMS   int64  `config:"pool_idle_timeout_ms"`
+	UserAgent           string `config:"user_agent"`
+	RequestUsage        bool   `config:"request_usage"`
+	MaxResponseBytes    int64  `config:"max_response_bytes"`
+}
+
+// LedgerConfig is read by the process that opens the ledger.
+type LedgerConfig struct {
+	Backend                  string `config:"backend"` // sqlite | postgres
+	URLEnv                   string `config:"url_env"`
+	Schema                   string `config:"schema"`
+	MaxConnections           int    `config:"max_connections"`
+	TimeoutMS                int64  `config:"timeout_ms"`
+	LeaseSecs                int64  `config:"lease_secs"`
+	SweepIntervalSecs        int64  `config:"sweep_interval_secs"`
+	IdempotencyRetentionSecs int64  `config:"idempotency_retention_secs"`
+	ResponseKeysEnv          string `config:"response_keys_env"`
+	FingerprintKeysEnv       string `config:"fingerprint_keys_env"`
+	DecisionRetentionDays    int64  `config:"decision_retention_days"`
+	MaxPendingClosings       int    `config:"max_pending_closings"`
+	ReservationRetentionDays int64  `config:"reservation_retention_days"` // 0: keep
+	SQLitePath               string `config:"sqlite_path"`
+	QuotaSplitReplicas       int64  `config:"quota_split_replicas"`
+	QuotaSplitMarginPercent  int64  `config:"quota_split_margin_percent"`
+}
+
+// TelemetryConfig names the service and shapes its log.
+type TelemetryConfig struct {
+	ServiceName    string `config:"service_name"`
+	ServiceVersion string `config:"service_version"` // empty: the build's own
+	LogFormat      string `config:"log_format"`      // json | pretty
+	LogFilter      string `config:"log_filter"`      // debug | info | warn | error
+}
+
+// ReceiptsConfig is read by the process that writes receipts.
+type ReceiptsConfig struct {
+	Enabled            bool   `config:"enabled"`
+	Directory          string `config:"directory"`
+	AnchorEvery        int64  `config:"anchor_every"`
+	AnchorIntervalSecs int64  `config:"anchor_interval_secs"`
+	StartupVerify      string `config:"startup_verify"` // full | since_anchor
+}
+
+// Defaults are the values of keys that the file leaves out.
+func Defaults() Config {
+	return Config{
+		Server: ServerConfig{
+			BindAddr: "127.0.0.1", Port: 8080,
+			RequestBodyLimitBytes: 1 << 20, RequestReadTimeoutMS: 30_000,
+			KeepAliveIntervalMS: 15_000, FirstFrameHoldMS: 10_000,
+			MaxConcurrentStreamsGlobal: 512, ShutdownGraceMS: 20_000,
+			MetricsEnabled: true, OpsBindAddr: "127.0.0.1",
+		},
+		Registry: RegistryConfig{ModelsPath: "models.yaml", TenantsPath: "tenants.yaml", HotReload: true, ReloadIntervalMS: 5_000},
+		Auth: AuthConfig{
+			Mode: authAPIKey, APIKeyHeader: "x-api-key", AcceptBearer: true,
+			JWT: JWTConfig{LeewaySecs: jwtLeewayDefault},
+		},
+		Governance: GovernanceConfig{
+			RequireModelAllowlist: true, OnMaxTokensExceeded: onExceedClamp, CostTrackingEnabled: true,
+			DefaultLimits: LimitsConfig{
+				RequestsPerMinute: 120, TokensPerMinute: 200_000, MaxConcurrentStreams: 16, MaxOutputTokens: 8192,
+				DailyBudgetNanoUSD: 5_000_000_000, MaxMessages: 512, MaxPromptChars: 200_000,
+			},
+		},
+		Upstream: UpstreamConfig{
+			ConnectTimeoutMS: 5_000, StreamReadTimeoutMS: 120_000, TCPKeepaliveSecs: 75, PoolMaxIdlePerHost: 64,
+			PoolIdleTimeoutMS: 90_000, UserAgent: "tollgate", RequestUsage: true, MaxResponseBytes: 8 << 20,
+		},
+		Ledger: LedgerConfig{
+			Backend: "sqlite", URLEnv: "TOLLGATE_DATABASE_URL", Schema: "public", MaxConnections: 16, TimeoutMS: 1_000,
+			LeaseSecs: 60, SweepIntervalSecs: 60, IdempotencyRetentionSecs: idempotencyRetentionDefault,
+			DecisionRetentionDays: decisionRetentionDefault, MaxPendingClosings: 10_000, ReservationRetentionDays: 30,
+			SQLitePath: "ledger.sqlite3", QuotaSplitMarginPercent: quotaSplitMarginDefault,
+		},
+		Telemetry: TelemetryConfig{ServiceName: "tollgate", LogFormat: "json", LogFilter: "info"},
+		Receipts: ReceiptsConfig{
+			Enabled: true, Directory: "receipts", AnchorEvery: 1_000, AnchorIntervalSecs: 60, StartupVerify: "full",
+		},
+	}
+}
+
+// millis gives a key of milliseconds as a duration. Validate has bounded it.
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -1,0 +1,89 @@
+package billing
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/admission"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+)
+
+// A Closing hands the end of a reservation to whoever makes it durable; it
+// reports whether it was the first. *runtime.Permit is one.
+type Closing interface {
+	Close(c ledger.Close) bool
+}
+
+// A Tab is one admitted request: its open reservation and its place on this
+// instance. It ends in exactly one Close.
+type Tab struct {
+	grant   ledger.Grant
+	closing Closing
+
+	mu        sync.Mutex // guards everything below
+	ready     admission.Ready
+	committed admission.Committed
+	started   bool
+	closed    bool
+}
+
+// NewTab opens the tab of a granted and admitted request.
+func NewTab(g ledger.Grant, c Closing, r admission.Ready) *Tab {
+	return &Tab{grant: g, closing: c, ready: r}
+}
+
+// Grant is the reservation as it was granted.
+func (t *Tab) Grant() ledger.Grant { return t.grant }
+
+// Open says whether the tab still has to be closed.
+func (t *Tab) Open() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.closed
+}
+
+// Commit makes the charge irrevocable; call it right before the provider's
+// request. After an error the provider must not be called, and the tab is to be
+// closed as released.
+func (t *Tab) Commit(now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c, err := t.ready.Commit(admission.RequestID(t.grant.Request), now)
+	if err != nil {
+		return err
+	}
+	t.committed, t.started = c, true
+	return nil
+}
+
+// Close ends the request with bill b, whatever stage it is in: the instance's
+// place is free and the reservation's end is on its way to the ledger when it
+// returns. The first Close wins; it reports whether this was it.
+func (t *Tab) Close(b Bill) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.closed = true
+	t.settle(b)
+	c := ledger.Close{Outcome: b.Outcome, Dimensions: b.Dimensions}
+	if b.Outcome == ledger.Settled {
+		c.Units = b.Units
+	}
+	return t.closing.Close(c)
+}
+
+// settle ends the stage on this instance. What it fails with is misuse or a
+// sweep that came first; the reservation is closed in any case, and the engine
+// counts both.
+func (t *Tab) settle(b Bill) {
+	if !t.started {
+		_ = t.ready.Cancel()
+		return
+	}
+	if b.Outcome != ledger.Full && b.Units >= 0 {
+		_ = t.committed.Settle(admission.CostUnits(b.Units))
+	}
+	_, _ = t.committed.Done()
+}

@@ -1,0 +1,89 @@
+package front
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/kit/ident"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
+)
+
+// The headers of answers, in net/http's spelling.
+const (
+	headerRequestID     = "X-Request-Id"
+	headerModel         = "X-Model"
+	headerProvider      = "X-Provider"
+	headerUpstreamModel = "X-Upstream-Model"
+	headerVersion       = "X-Gateway-Version"
+	headerTenant        = "X-Tenant"
+	headerReserved      = "X-Reserved-Nano-Usd"
+	headerFraming       = "X-Gateway-Framing"
+	headerReceiptID     = "X-Receipt-Id"
+	headerReceiptSalt   = "X-Receipt-Salt"
+	headerIdempotency   = "Idempotency-Key"
+	headerHold          = "Hold-Id"
+)
+
+const clientIDMax = 128
+
+// clientRequestID gives the caller's own id when it may be echoed: 1 to 128
+// visible ASCII characters. It is echoed and logged, and means nothing else.
+func clientRequestID(r *http.Request) string {
+	id := r.Header.Get(headerRequestID)
+	if len(id) > clientIDMax {
+		return ""
+	}
+	for _, c := range []byte(id) {
+		if c <= ' ' || c > '~' {
+			return ""
+		}
+	}
+	return id
+}
+
+// identify mints the request's id and sets the id that is shown.
+func (s *Server) identify(w http.ResponseWriter, r *http.Request) (id ident.ID, client string) {
+	id = ident.NewAt(s.Clock.Now())
+	client = clientRequestID(r)
+	shown := client
+	if shown == "" {
+		shown = id.String()
+	}
+	w.Header().Set(headerRequestID, shown)
+	return id, client
+}
+
+// unsupportedHeader refuses a header whose meaning is not built: ignoring it
+// would promise what isn't kept.
+func unsupportedHeader(h http.Header) *refusal.Refusal {
+	for _, name := range []string{headerIdempotency, headerHold} {
+		if _, sent := h[name]; sent {
+			return refusal.New(refusal.UnsupportedParameter, name+": this header is not supported yet")
+		}
+	}
+	return nil
+}
+
+// limitHeaders tell what the account's limits leave after a grant. Limits that
+// aren't set have no header.
+func limitHeaders(h http.Header, left ledger.LimitsLeft, now time.Time) {
+	for _, l := range []refusal.RateLimit{
+		{Unit: "requests", Limit: left.RequestsLimit, Remaining: left.Requests},
+		{Unit: "tokens", Limit: left.TokensLimit, Remaining: left.Tokens},
+	} {
+		if l.Limit < 0 || l.Remaining < 0 {
+			continue
+		}
+		l.Reset = left.MinuteEnds.Sub(now)
+		l.SetHeaders(h)
+	}
+}
+
+func (s *Server) refuseSystem(w http.ResponseWriter, r *http.Request, ref *refusal.Refusal) {
+	id, _ := s.identify(w, r)
+	if ref.Cause != nil {
+		s.logRefusal(r.Context(), ref, id.String())
+	}
+	ref.Write(w, ref.SystemBody())
+}

@@ -1,0 +1,222 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
+)
+
+const (
+	authAPIKey    = "api_key"
+	onExceedClamp = "clamp"
+	onExceedFail  = "reject"
+
+	// What these keys steer is not built yet; any value but the default is
+	// refused, so that nobody believes in a setting without effect.
+	jwtLeewayDefault            = 30
+	idempotencyRetentionDefault = 86_400
+	decisionRetentionDefault    = 30
+	quotaSplitMarginDefault     = 100
+)
+
+// ReasonConfig is the reason of every fault that Validate finds.
+const ReasonConfig = "CONFIG_INVALID"
+
+const (
+	dayMS = int64(24 * time.Hour / time.Millisecond)
+	// spendMax bounds amounts of money in the configuration: a million USD.
+	spendMax = int64(1_000_000_000_000_000)
+)
+
+// Validate gives every fault of c, each naming its key and the rule it breaks,
+// joined in the order of the file; nil when c is sound. What is not built yet
+// is refused with fault.Unsupported.
+func (c *Config) Validate() error {
+	var v faults
+	c.Server.validate(&v)
+	c.Registry.validate(&v)
+	c.Auth.validate(&v)
+	c.Governance.validate(&v)
+	c.Upstream.validate(&v)
+	c.Ledger.validate(&v)
+	v.text("telemetry.service_name", c.Telemetry.ServiceName)
+	v.oneOf("telemetry.log_format", c.Telemetry.LogFormat, "json", "pretty")
+	v.oneOf("telemetry.log_filter", c.Telemetry.LogFilter, "debug", "info", "warn", "error")
+	c.Receipts.validate(&v)
+	return errors.Join(v.found...)
+}
+
+func (c *ServerConfig) validate(v *faults) {
+	v.address("server.bind_addr", c.BindAddr)
+	v.within("server.port", int64(c.Port), 0, 65_535)
+	v.within("server.request_body_limit_bytes", c.RequestBodyLimitBytes, 1, 64<<20)
+	v.within("server.request_read_timeout_ms", c.RequestReadTimeoutMS, 1, dayMS)
+	v.within("server.keep_alive_interval_ms", c.KeepAliveIntervalMS, 1, dayMS)
+	v.within("server.first_frame_hold_ms", c.FirstFrameHoldMS, 1, dayMS)
+	v.within("server.max_concurrent_streams_global", c.MaxConcurrentStreamsGlobal, 1, 1<<20)
+	v.within("server.shutdown_grace_ms", c.ShutdownGraceMS, 0, dayMS)
+	v.within("server.ops_port", int64(c.OpsPort), 0, 65_535)
+	v.address("server.ops_bind_addr", c.OpsBindAddr)
+	if c.OpsPort != 0 && c.OpsPort == c.Port && c.OpsBindAddr == c.BindAddr {
+		v.invalid("server.ops_port", "must differ from server.port")
+	}
+}
+
+func (c *RegistryConfig) validate(v *faults) {
+	v.text("registry.models_path", c.ModelsPath)
+	v.text("registry.tenants_path", c.TenantsPath)
+	v.within("registry.reload_interval_ms", c.ReloadIntervalMS, 10, dayMS)
+}
+
+func (c *AuthConfig) validate(v *faults) {
+	switch c.Mode {
+	case authAPIKey:
+	case "api_key_or_jwt":
+		v.unsupported("auth.mode", "api_key_or_jwt is not built yet; use api_key")
+	case "disabled":
+		v.unsupported("auth.mode", "disabled is not built yet; use api_key")
+	default:
+		v.invalid("auth.mode", "must be api_key")
+	}
+	if !isHeaderName(c.APIKeyHeader) {
+		v.invalid("auth.api_key_header", "must be a header name of letters, digits and hyphens")
+	} else if strings.EqualFold(c.APIKeyHeader, "authorization") {
+		v.invalid("auth.api_key_header", "must not be authorization; set auth.accept_bearer")
+	}
+	if c.AllowAnonymous {
+		v.unsupported("auth.allow_anonymous", "callers without a key are not built yet")
+	}
+	j := c.JWT
+	for _, set := range []struct {
+		key string
+		set bool
+	}{
+		{"auth.jwt.issuer", j.Issuer != ""},
+		{"auth.jwt.audience", j.Audience != ""},
+		{"auth.jwt.secret_env", j.SecretEnv != ""},
+		{"auth.jwt.leeway_secs", j.LeewaySecs != jwtLeewayDefault},
+		{"auth.jwt.required_scopes", len(j.RequiredScopes) > 0},
+	} {
+		if set.set {
+			v.unsupported(set.key, "JSON web tokens are not built yet")
+		}
+	}
+}
+
+func (c *GovernanceConfig) validate(v *faults) {
+	v.oneOf("governance.on_max_tokens_exceeded", c.OnMaxTokensExceeded, onExceedClamp, onExceedFail)
+	if !c.CostTrackingEnabled {
+		v.unsupported("governance.cost_tracking_enabled", "requests without a price are not built; it must be true")
+	}
+	const limitMax = int64(1_000_000_000_000)
+	l, key := c.DefaultLimits, "governance.default_limits."
+	v.within(key+"requests_per_minute", l.RequestsPerMinute, 0, limitMax)
+	v.within(key+"tokens_per_minute", l.TokensPerMinute, 0, limitMax)
+	v.within(key+"max_concurrent_streams", l.MaxConcurrentStreams, 0, limitMax)
+	v.within(key+"max_output_tokens", l.MaxOutputTokens, 0, limitMax)
+	v.within(key+"daily_budget_nano_usd", l.DailyBudgetNanoUSD, 0, spendMax)
+	v.within(key+"max_messages", l.MaxMessages, 0, limitMax)
+	v.within(key+"max_prompt_chars", l.MaxPromptChars, 0, limitMax)
+}
+
+func (c *UpstreamConfig) validate(v *faults) {
+	v.within("upstream.connect_timeout_ms", c.ConnectTimeoutMS, 1, dayMS)
+	v.within("upstream.stream_read_timeout_ms", c.StreamReadTimeoutMS, 1, dayMS)
+	v.within("upstream.tcp_keepalive_secs", c.TCPKeepaliveSecs, 1, 86_400)
+	v.within("upstream.pool_max_idle_per_host", int64(c.PoolMaxIdlePerHost), 0, 1<<16)
+	v.within("upstream.pool_idle_timeout_ms", c.PoolIdleTimeoutMS, 1, dayMS)
+	if strings.IndexFunc(c.UserAgent, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+		v.invalid("upstream.user_agent", "must be visible ASCII")
+	}
+	v.within("upstream.max_response_bytes", c.MaxResponseBytes, 1024, 1<<30)
+}
+
+func (c *LedgerConfig) validate(v *faults) {
+	switch c.Backend {
+	case "sqlite":
+		v.text("ledger.sqlite_path", c.SQLitePath)
+	case "postgres":
+		v.text("ledger.url_env", c.URLEnv)
+		v.text("ledger.schema", c.Schema)
+	case "memory":
+		v.unsupported("ledger.backend", "memory is not built; use sqlite")
+	default:
+		v.invalid("ledger.backend", "must be sqlite or postgres")
+	}
+	v.within("ledger.max_connections", int64(c.MaxConnections), 1, 1024)
+	v.within("ledger.timeout_ms", c.TimeoutMS, 1, 60_000)
+	v.within("ledger.lease_secs", c.LeaseSecs, 3, 3600)
+	v.within("ledger.sweep_interval_secs", c.SweepIntervalSecs, 1, 86_400)
+	v.within("ledger.max_pending_closings", int64(c.MaxPendingClosings), 1, 1<<20)
+	v.within("ledger.reservation_retention_days", c.ReservationRetentionDays, 0, 3650)
+	for _, set := range []struct {
+		key, what string
+		set       bool
+	}{
+		{"ledger.idempotency_retention_secs", "idempotency keys", c.IdempotencyRetentionSecs != idempotencyRetentionDefault},
+		{"ledger.response_keys_env", "stored answers", c.ResponseKeysEnv != ""},
+		{"ledger.fingerprint_keys_env", "idempotency keys", c.FingerprintKeysEnv != ""},
+		{"ledger.decision_retention_days", "the decision record", c.DecisionRetentionDays != decisionRetentionDefault},
+		{"ledger.quota_split_replicas", "the quota split", c.QuotaSplitReplicas != 0},
+		{"ledger.quota_split_margin_percent", "the quota split", c.QuotaSplitMarginPercent != quotaSplitMarginDefault},
+	} {
+		if set.set {
+			v.unsupported(set.key, set.what+": not built yet; leave the key out")
+		}
+	}
+}
+
+func (c *ReceiptsConfig) validate(v *faults) {
+	if c.Enabled {
+		v.text("receipts.directory", c.Directory)
+	}
+	v.within("receipts.anchor_every", c.AnchorEvery, 1, 1<<30)
+	v.within("receipts.anchor_interval_secs", c.AnchorIntervalSecs, 1, 86_400)
+	v.oneOf("receipts.startup_verify", c.StartupVerify, "full", "since_anchor")
+}
+
+// faults gathers what is wrong, so that one run names all of it.
+type faults struct{ found []error }
+
+func (v *faults) invalid(key, rule string) {
+	v.found = append(v.found, fault.New(fault.Invalid, ReasonConfig, key+": "+rule))
+}
+
+func (v *faults) unsupported(key, rule string) {
+	v.found = append(v.found, fault.New(fault.Unsupported, ReasonConfig, key+": "+rule))
+}
+
+func (v *faults) within(key string, n, low, high int64) {
+	if n < low || n > high {
+		v.invalid(key, fmt.Sprintf("must be between %d and %d", low, high))
+	}
+}
+
+func (v *faults) text(key, s string) {
+	if strings.TrimSpace(s) == "" {
+		v.invalid(key, "must not be empty")
+	}
+}
+
+func (v *faults) oneOf(key, s string, allowed ...string) {
+	if !slices.Contains(allowed, s) {
+		v.invalid(key, "must be one of "+strings.Join(allowed, ", "))
+	}
+}
+
+func (v *faults) address(key, s string) {
+	if _, err := netip.ParseAddr(s); err != nil && s != "localhost" {
+		v.invalid(key, "must be an IP address or localhost")
+	}
+}
+
+func isHeaderName(s string) bool {
+	return s != "" && len(s) <= 64 && strings.IndexFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-'
+	}) < 0
+}

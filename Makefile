@@ -80,7 +80,7 @@ check: ## Do what CI does
 
 .PHONY: image
 image: ## Build the all-in-one image tollgate:dev (needs docker)
-	rm -rf $(BIN)/image && mkdir -p $(BIN)/image/data $(BIN)/image/tmp
+	rm -rf $(BIN)/image && mkdir -p $(BIN)/image/data && mkdir -m 1777 $(BIN)/image/tmp
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/image/tollgate ./cmd/tollgate
 	if [ -f /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt $(BIN)/image/; \
 	else echo 'no CA certificates on this host: apt-get install ca-certificates' >&2; exit 1; fi

@@ -25,49 +25,28 @@ import (
 	"github.com/lmittmann/tint"
 )
 
-// Config is the telemetry section of every process.
-type Config struct {
-	ServiceName    string `config:"service_name"`
-	ServiceVersion string `config:"service_version"`
-	LogFormat      string `config:"log_format"` // pretty | json
-	LogLevel       string `config:"log_level"`  // debug | info | warn | error
-}
-
-// Defaults are for a person at a terminal.
-func Defaults() Config {
-	return Config{ServiceName: "tollgate", ServiceVersion: "dev", LogFormat: "pretty", LogLevel: "info"}
-}
-
-// Validate names every fault.
-func (c Config) Validate() error {
-	if c.LogFormat != "pretty" && c.LogFormat != "json" {
-		return fmt.Errorf("telemetry.log_format: must be pretty or json, not %q", c.LogFormat)
-	}
-	if _, err := level(c.LogLevel); err != nil {
-		return err
-	}
-	return nil
-}
-
-func level(name string) (slog.Level, error) {
+// Level reads a level's name: debug, info, warn or error.
+func Level(name string) (slog.Level, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(strings.ToUpper(name))); err != nil {
-		return 0, fmt.Errorf("telemetry.log_level: must be debug, info, warn or error, not %q", name)
+		return 0, fmt.Errorf("must be debug, info, warn or error, not %q", name)
 	}
 	return l, nil
 }
 
-// Logger writes to w in the configured format.
-func Logger(c Config, w io.Writer) (*slog.Logger, error) {
-	l, err := level(c.LogLevel)
+// Logger writes to w: format is json, or pretty for a person at a terminal.
+func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
+	l, err := Level(level)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("log level: %w", err)
 	}
-	var h slog.Handler = slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})
-	if c.LogFormat == "pretty" {
-		h = tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: "15:04:05.000"})
+	switch format {
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+	case "pretty":
+		return slog.New(tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: "15:04:05.000"})), nil
 	}
-	return slog.New(h), nil
+	return nil, fmt.Errorf("log format: must be json or pretty, not %q", format)
 }
 
 // Metrics is where a process's instruments live.
@@ -77,7 +56,7 @@ type Metrics struct {
 }
 
 // NewMetrics makes an empty registry with the Go runtime's own metrics.
-func NewMetrics(c Config) (*Metrics, error) {
+func NewMetrics() (*Metrics, error) {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(collectors.NewGoCollector()); err != nil {
 		return nil, fmt.Errorf("register the runtime's metrics: %w", err)

@@ -18,7 +18,7 @@ import (
 // the name its owner gave it.
 func TestNamesAreTheContracts(t *testing.T) {
 	t.Parallel()
-	m, err := telemetry.NewMetrics(telemetry.Defaults())
+	m, err := telemetry.NewMetrics()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,10 +49,8 @@ func TestNamesAreTheContracts(t *testing.T) {
 
 func TestLogFormats(t *testing.T) {
 	t.Parallel()
-	c := telemetry.Defaults()
-	c.LogFormat = "json"
 	var b bytes.Buffer
-	log, err := telemetry.Logger(c, &b)
+	log, err := telemetry.Logger(&b, "json", "info")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +60,9 @@ func TestLogFormats(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &line); err != nil || line["backend"] != "sqlite" {
 		t.Fatalf("%v: %s", err, b.String())
 	}
-	for _, bad := range []telemetry.Config{{LogFormat: "xml", LogLevel: "info"}, {LogFormat: "json", LogLevel: "loud"}} {
-		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), "telemetry.log_") {
-			t.Errorf("%+v: %v", bad, err)
+	for _, bad := range [][2]string{{"xml", "info"}, {"json", "loud"}} {
+		if _, err := telemetry.Logger(&b, bad[0], bad[1]); err == nil || !strings.Contains(err.Error(), "must be") {
+			t.Errorf("%v: %v", bad, err)
 		}
 	}
 }

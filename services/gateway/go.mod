@@ -4,7 +4,7 @@ go 1.26.0
 
 require github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 
-require go.yaml.in/yaml/v3 v3.0.5
+require go.yaml.in/yaml/v3 v3.0.6
 
 require golang.org/x/sys v0.50.0 // indirect
 
@@ -12,6 +12,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/tollgate-platform/tollgate/libs/admission v0.0.0
 	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
+	github.com/tollgate-platform/tollgate/libs/chassis v0.0.0
 	github.com/tollgate-platform/tollgate/libs/ledger v0.0.0
 	github.com/tollgate-platform/tollgate/libs/receipt v0.0.0
 	github.com/tollgate-platform/tollgate/libs/runtime v0.0.0

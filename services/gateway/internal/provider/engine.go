@@ -82,14 +82,21 @@ func New(cfg Config) *Engine {
 	cfg.PoolIdlePerHost = orDefault(cfg.PoolIdlePerHost, def.PoolIdlePerHost)
 	cfg.UserAgent = orDefault(cfg.UserAgent, def.UserAgent)
 	cfg.MaxResponseBytes = orDefault(cfg.MaxResponseBytes, def.MaxResponseBytes)
-	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: cfg.ConnectTimeout, KeepAlive: cfg.TCPKeepAlive}).DialContext
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{KeepAlive: cfg.TCPKeepAlive}).DialContext
 	}
 	return &Engine{
 		cfg:     cfg,
 		noUsage: map[string]bool{},
 		transport: &http.Transport{
-			DialContext:         cfg.Dial,
+			// The transport lets a dial go on when its caller has left, for the
+			// next one: it needs a bound of its own.
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				ctx, cancel := context.WithTimeout(ctx, cfg.ConnectTimeout)
+				defer cancel()
+				return dial(ctx, network, addr)
+			},
 			TLSClientConfig:     cfg.TLS,
 			TLSHandshakeTimeout: cfg.ConnectTimeout,
 			DisableCompression:  true, // we say identity ourselves

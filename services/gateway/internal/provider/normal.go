@@ -124,16 +124,22 @@ func (n *normal) tools(wire []wireTool) ([]ToolDelta, error) {
 // new one. An ID decides; without one, the latest call on the vendor's index;
 // without that, the last call, unless a name starts another.
 func (n *normal) find(t *wireTool) int {
+	if t.id != "" {
+		for i := range n.calls {
+			if n.calls[i].id == t.id {
+				return i
+			}
+		}
+	}
 	for i := len(n.calls) - 1; i >= 0; i-- {
 		c := &n.calls[i]
 		switch {
-		case t.id != "" && c.id == t.id:
-			return i
-		case t.id != "" && (c.id != "" || !t.hasIndex || c.wire != t.index):
-			// Another call. A call whose ID came late has none yet.
 		case t.hasIndex && c.wire == t.index:
-			return i
-		case !t.hasIndex && t.id == "" && i == len(n.calls)-1 && (t.name == "" || c.name == ""):
+			if t.id != "" && c.id != "" {
+				return -1 // a new ID on an old index
+			}
+			return i // the ID of a call may come late
+		case !t.hasIndex && i == len(n.calls)-1 && t.id == "" && (t.name == "" || c.name == ""):
 			return i
 		}
 	}

@@ -346,13 +346,19 @@ func (s *scanner) text() (token, bool) {
 	return s.quoted()
 }
 
-// stops are the bytes that a run of plain ASCII inside a string ends at.
-var stops = func() (t [256]bool) {
-	for c := range t {
-		t[c] = c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf
+// stop says whether a run of plain ASCII inside a string ends at c: a quote, a
+// backslash, a control character, or a byte beyond ASCII. The masks are a table
+// of the first 128 bytes.
+func stop(c byte) bool {
+	const low, high = 1<<32 - 1 | 1<<'"', 1 << ('\\' - 64)
+	switch c >> 6 {
+	case 0:
+		return uint64(low)>>(c&63)&1 != 0
+	case 1:
+		return uint64(high)>>(c&63)&1 != 0
 	}
-	return t
-}()
+	return true
+}
 
 // quoted reads a string. Escapes are checked when they are decoded, except in
 // skipped strings; see skipString.
@@ -365,7 +371,7 @@ func (s *scanner) quoted() (token, bool) {
 	for s.i < len(s.b) {
 		c := s.b[s.i]
 		switch {
-		case !stops[c]:
+		case !stop(c):
 			s.i++
 		case c == '"':
 			t.raw = s.b[from:s.i]

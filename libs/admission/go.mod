@@ -3,6 +3,7 @@ module github.com/tollgate-platform/tollgate/libs/admission
 go 1.26.0
 
 require (
+	github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 	golang.org/x/sys v0.50.0
 	golang.org/x/time v0.16.0
 )

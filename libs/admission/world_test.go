@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -62,4 +63,37 @@ func testLease(t testing.TB, e *Engine, id AccountID, units CostUnits) *LocalLea
 	}
 	slot.Replace(lease)
 	return lease
+}
+
+// requireField asserts that err names field.
+func requireField(t *testing.T, err error, field string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("a bad %s was accepted", field)
+		return
+	}
+	for e := range faults(err) {
+		if e.Field == field {
+			return
+		}
+	}
+	t.Errorf("%q does not name %s", err, field)
+}
+
+// faults walks the field errors that err joins.
+func faults(err error) func(func(*FieldError) bool) {
+	return func(yield func(*FieldError) bool) {
+		if one, ok := errors.AsType[*FieldError](err); ok {
+			many, joined := err.(interface{ Unwrap() []error })
+			if !joined {
+				yield(one)
+				return
+			}
+			for _, e := range many.Unwrap() {
+				if one, ok := errors.AsType[*FieldError](e); ok && !yield(one) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -92,6 +92,9 @@ const (
 // Day counts the days from 1970 to ns (UTC).
 func Day(ns int64) int64 { return floorDiv(ns, nanosPerDay) }
 
+// DayStart gives the first instant of a day.
+func DayStart(day int64) int64 { return day * nanosPerDay }
+
 // MinuteOf counts the minutes from 1970 to ns.
 func MinuteOf(ns int64) int64 { return floorDiv(ns, nanosPerMinute) }
 

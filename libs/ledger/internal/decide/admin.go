@@ -183,3 +183,45 @@ func Budget(a Account, now int64) ledger.BudgetView {
 func usable(expires, ttl int64) time.Time {
 	return Instant(expires - min(int64(ledger.UsableMargin), ttl/2))
 }
+
+// SnapshotAgrees refuses a document that contradicts its account.
+func SnapshotAgrees(a *Account, doc *ledger.SnapshotDoc) error {
+	switch {
+	case doc.Status != a.Status:
+		return fault.New(fault.Conflict, "SNAPSHOT_CONTRADICTS", "status: a snapshot states its account's status")
+	case doc.Class != a.Class:
+		return fault.New(fault.Conflict, "SNAPSHOT_CONTRADICTS", "capacity_class: a snapshot states its account's class")
+	case doc.Slug != a.Slug:
+		return fault.New(fault.Conflict, "SNAPSHOT_CONTRADICTS", "slug: a snapshot states its account's slug")
+	}
+	return nil
+}
+
+// KeyMayReturn refuses to re-declare a key that an operator revoked.
+func KeyMayReturn(stored *ledger.Key) error {
+	if stored.RevokedBy == ledger.ByOperator {
+		return fault.New(fault.Forbidden, "KEY_REVOKED_BY_OPERATOR", "key: an operator revoked this key, and it stays revoked")
+	}
+	return nil
+}
+
+// LapseTurn decides whether the lapse sweep may bill at now, and what it
+// remembers: its last pass, and until when it waits (0: it doesn't).
+//
+// After a gap longer than ttl between two passes (or before the first one ever)
+// it waits one full ttl, so that owners who were cut off as well can renew or
+// close first. While it waits, a pass may be late by half a ttl before that
+// counts as another gap.
+func LapseTurn(lastPass, waitsUntil, now int64, ttl time.Duration) (nextWaits int64, sweep bool) {
+	gap := int64(ttl)
+	if waitsUntil != 0 {
+		gap += int64(ttl) / 2
+	}
+	switch {
+	case lastPass == 0 || now-lastPass > gap:
+		return now + int64(ttl), false
+	case now < waitsUntil:
+		return waitsUntil, false
+	}
+	return 0, true
+}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -230,4 +231,42 @@ func PageLimit(limit int) (int, error) {
 		return 0, invalid("LIMIT_INVALID", "limit", fmt.Sprintf("between 1 and %d, or 0 for %d", ledger.MaxPage, ledger.DefaultPage))
 	}
 	return limit, nil
+}
+
+// CheckPolicy parses a policy document to be stored: canonical JSON is the
+// caller's duty, JSON at all and its size are checked here.
+func CheckPolicy(body []byte) error {
+	if len(body) == 0 || len(body) > ledger.MaxPolicyBytes || !json.Valid(body) {
+		return invalid("POLICY_INVALID", "body", fmt.Sprintf("JSON of 1 to %d bytes", ledger.MaxPolicyBytes))
+	}
+	return nil
+}
+
+// CheckSnapshot parses a document to be published.
+func CheckSnapshot(p ledger.Principal, doc *ledger.SnapshotDoc) error {
+	switch {
+	case p == ledger.Principal{}:
+		return invalid("PRINCIPAL_MISSING", "principal", "the fingerprint of a credential is required")
+	case len(doc.KeyName) > maxName || !utf8.ValidString(doc.KeyName):
+		return invalid("KEY_NAME_INVALID", "key_name", fmt.Sprintf("at most %d bytes of UTF-8", maxName))
+	case doc.Limits.MaxItemsPerRequest < 0 || doc.Limits.MaxConcurrent < 0:
+		return invalid("LIMITS_INVALID", "limits", "at least 0, where 0 means no ceiling")
+	}
+	return nil
+}
+
+// CheckTTL parses the ttl of the lapse sweep.
+func CheckTTL(ttl time.Duration) error {
+	if ttl <= 0 || ttl > MaxTTL {
+		return invalid("TTL_INVALID", "ttl", "longer than 0 and at most 1 hour")
+	}
+	return nil
+}
+
+// CheckRetention parses how long things are kept.
+func CheckRetention(keep ledger.Retention) error {
+	if keep.Reservations < 0 || keep.Events < 0 || keep.Minutes < 0 {
+		return invalid("RETENTION_INVALID", "retention", "at least 0, where 0 means for ever")
+	}
+	return nil
 }

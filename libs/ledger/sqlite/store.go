@@ -1,0 +1,206 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+
+	"github.com/tollgate-platform/tollgate/libs/ledger/sqlite/internal/liteq"
+)
+
+// store is a pool with its prepared statements. The queries are a closed set,
+// so the cache is bounded by it.
+type store struct {
+	db *sql.DB
+
+	mu       sync.RWMutex
+	prepared map[string]*sql.Stmt
+	missed   map[string]struct{} // asked for inside a transaction, not prepared yet
+}
+
+var (
+	_ liteq.DBTX = (*store)(nil)
+	_ liteq.DBTX = (*session)(nil)
+)
+
+func newStore(db *sql.DB) *store { return &store{db: db, prepared: map[string]*sql.Stmt{}} }
+
+func (s *store) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, stmt := range s.prepared {
+		errs = append(errs, stmt.Close())
+	}
+	clear(s.prepared)
+	return errors.Join(append(errs, s.db.Close())...)
+}
+
+func (s *store) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	s.mu.RLock()
+	stmt := s.prepared[query]
+	s.mu.RUnlock()
+	if stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := s.db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first := s.prepared[query]; first != nil { // another goroutine was faster
+		_ = stmt.Close()
+		return first, nil
+	}
+	s.prepared[query] = stmt
+	return stmt, nil
+}
+
+// ExecContext, QueryContext, QueryRowContext and PrepareContext make a store
+// what the generated queries run on.
+func (s *store) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.ExecContext(ctx, args...)
+}
+
+// QueryContext runs a prepared query.
+func (s *store) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// QueryRowContext runs a prepared query for one row.
+func (s *store) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	stmt, err := s.statement(ctx, query)
+	if err != nil { // a sql.Row carries its error; only the pool itself can make one
+		return s.db.QueryRowContext(ctx, query, args...)
+	}
+	return stmt.QueryRowContext(ctx, args...)
+}
+
+// PrepareContext prepares a query outside the cache.
+func (s *store) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return s.db.PrepareContext(ctx, query)
+}
+
+// begin starts a transaction. On the writer it takes the write lock at once
+// (_txlock=immediate).
+func (s *store) begin(ctx context.Context) (*session, error) {
+	if err := s.prepareMissed(ctx); err != nil {
+		return nil, err
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &session{store: s, tx: tx}, nil
+}
+
+// prepareMissed prepares what earlier transactions had to prepare for
+// themselves: inside a transaction the writer has no connection to spare.
+func (s *store) prepareMissed(ctx context.Context) error {
+	s.mu.RLock()
+	none := len(s.missed) == 0
+	s.mu.RUnlock()
+	if none {
+		return nil
+	}
+	s.mu.Lock()
+	missed := s.missed
+	s.missed = nil
+	s.mu.Unlock()
+	for query := range missed {
+		if _, err := s.statement(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// session is one transaction over the store's prepared statements. It belongs
+// to one goroutine.
+type session struct {
+	store     *store
+	tx        *sql.Tx
+	bound     map[string]*sql.Stmt
+	published bool // the transaction advanced the revision
+}
+
+func (s *session) commit() error { return s.tx.Commit() }
+
+// rollback does nothing after a commit. Its own failure has no taker: the
+// connection is then closed by the pool.
+func (s *session) rollback() { _ = s.tx.Rollback() }
+
+func (s *session) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt := s.bound[query]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := s.prepared(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if s.bound == nil {
+		s.bound = make(map[string]*sql.Stmt, 8)
+	}
+	s.bound[query] = stmt
+	return stmt, nil
+}
+
+// prepared binds the store's statement to the transaction. One that isn't
+// there yet is prepared for this transaction alone and noted for the next.
+func (s *session) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	s.store.mu.RLock()
+	stmt := s.store.prepared[query]
+	s.store.mu.RUnlock()
+	if stmt != nil {
+		return s.tx.StmtContext(ctx, stmt), nil
+	}
+	s.store.mu.Lock()
+	if s.store.missed == nil {
+		s.store.missed = map[string]struct{}{}
+	}
+	s.store.missed[query] = struct{}{}
+	s.store.mu.Unlock()
+	return s.tx.PrepareContext(ctx, query)
+}
+
+// ExecContext runs a prepared statement in the transaction.
+func (s *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.ExecContext(ctx, args...)
+}
+
+// QueryContext runs a prepared query in the transaction.
+func (s *session) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// QueryRowContext runs a prepared query for one row in the transaction.
+func (s *session) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	stmt, err := s.statement(ctx, query)
+	if err != nil {
+		return s.tx.QueryRowContext(ctx, query, args...)
+	}
+	return stmt.QueryRowContext(ctx, args...)
+}
+
+// PrepareContext prepares a query outside the cache.
+func (s *session) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return s.tx.PrepareContext(ctx, query)
+}

@@ -123,12 +123,12 @@ func (c *compiler) secret(m mapping) auth.Digest {
 		m.bad(field, "must not be empty")
 		return auth.Digest{}
 	}
-	print, err := c.fingerprint(field, value)
+	hashed, err := c.fingerprint(field, value)
 	if err != nil {
 		m.bad(field, "%s", err.Error())
 		return auth.Digest{}
 	}
-	d := c.opt.Issuer.Seal(print)
+	d := c.opt.Issuer.Seal(hashed)
 	if other, twice := c.digests[d]; twice {
 		m.bad(field, "is the same secret as %s", other)
 	}

@@ -85,7 +85,7 @@ func parse(src []byte, name string) (*yaml.Node, error) {
 }
 
 // syntax places a parse error. The parser's words are kept unless they could
-// quote the file.
+// quote the file, and never as a cause: causes are logged.
 func syntax(name string, err error) error {
 	line, rule := "1", "is not valid YAML"
 	if m := lineOf.FindStringSubmatch(err.Error()); m != nil {
@@ -94,5 +94,5 @@ func syntax(name string, err error) error {
 			rule += ": " + m[2]
 		}
 	}
-	return fault.Because(fault.Invalid, "TENANTS_INVALID", name+":"+line+": the file "+rule, err)
+	return fault.New(fault.Invalid, "TENANTS_INVALID", name+":"+line+": the file "+rule)
 }

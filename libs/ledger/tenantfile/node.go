@@ -53,12 +53,13 @@ type mapping struct {
 	node   *yaml.Node
 	path   string
 	values map[string]*yaml.Node
+	told   map[string]bool // fields with a fault: one is enough for each
 }
 
 // mapping reads n as a mapping with the known keys; unknown and repeated keys
 // are faults. ok is false when n is no mapping at all.
 func (r *report) mapping(n *yaml.Node, path string, known []string) (m mapping, ok bool) {
-	m = mapping{r: r, node: n, path: path, values: map[string]*yaml.Node{}}
+	m = mapping{r: r, node: n, path: path, values: map[string]*yaml.Node{}, told: map[string]bool{}}
 	if n.Kind != yaml.MappingNode {
 		r.add(n, nonEmpty(path), "must be a mapping of keys to values")
 		return m, false
@@ -91,8 +92,13 @@ func (m mapping) field(key string) string {
 	return m.path + "." + key
 }
 
-// bad records a fault of the key's value, or of the mapping when it is absent.
+// bad records a fault of the key's value, or of the mapping when it is absent;
+// only the first of each key.
 func (m mapping) bad(key, format string, args ...any) {
+	if m.told[key] {
+		return
+	}
+	m.told[key] = true
 	n := m.values[key]
 	if n == nil {
 		n = m.node

@@ -155,7 +155,7 @@ func (c *compiler) defaultModel(m mapping, doc *policy.Document) {
 // limits resolves the inheritance: 0 or absent takes the default, and a default
 // of 0 means no ceiling.
 func (c *compiler) limits(m mapping, t *Tenant, doc *policy.Document) {
-	l := mapping{r: c.report}
+	l := mapping{r: c.report, told: map[string]bool{}}
 	if m.has("limits") {
 		l, _ = c.mapping(m.values["limits"], m.field("limits"), limitKeys())
 	}

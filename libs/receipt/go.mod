@@ -4,6 +4,8 @@ go 1.26.0
 
 require github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 
+require pgregory.net/rapid v1.3.0
+
 replace (
 	github.com/tollgate-platform/tollgate/cmd/tollgate => ../../cmd/tollgate
 	github.com/tollgate-platform/tollgate/libs/admission => ../../libs/admission

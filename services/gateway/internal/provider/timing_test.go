@@ -1,7 +1,10 @@
 package provider
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -361,6 +364,26 @@ func BenchmarkStream(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := st.Next(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("control=lines+encoding-json", func(b *testing.B) {
+		lines := bufio.NewScanner(&repeat{unit: frame})
+		b.ReportAllocs()
+		for b.Loop() {
+			for lines.Scan() && len(lines.Bytes()) == 0 {
+				continue
+			}
+			var v struct {
+				ID, Model string
+				Choices   []struct {
+					Delta        struct{ Content, Reasoning *string }
+					FinishReason *string `json:"finish_reason"`
+				}
+				Error json.RawMessage
+			}
+			if err := json.Unmarshal(bytes.TrimPrefix(lines.Bytes(), []byte("data: ")), &v); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -143,6 +143,7 @@ func (l *Ledger) holdings(ctx context.Context, tx *session, a *decide.Account) (
 		OpenCount: open.OpenCount, OpenUnits: open.Units, OpenTopUp: open.Topup,
 		OpenAllowance: open.Allowance, OpenOverage: open.Overage,
 		EventUnits: events.Units, EventOverage: events.Overage,
-		DayUnits: days.Units, DayOverage: days.Overage, DayPruned: days.Pruned, PeriodUnits: days.SinceUnits,
+		DayUnits: days.Units, DayOverage: days.Overage, DayPruned: days.Pruned,
+		DayPrunedOverage: days.PrunedOverage, PeriodUnits: days.SinceUnits,
 	}), nil
 }

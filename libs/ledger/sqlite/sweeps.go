@@ -168,10 +168,10 @@ func (l *Ledger) pruneEvents(ctx context.Context, tx *session, cutoff, limit int
 	ids := make([]ident.ID, len(events))
 	for i, e := range events {
 		ids[i] = ident.ID(e.RequestID)
-		if err := l.bookPruned(ctx, tx, e.AccountN, e.Day, e.Units-e.ExcessUnits); err != nil {
+		if err := l.bookPruned(ctx, tx, e.AccountN, e.Day, e.Units-e.ExcessUnits, e.OverageUnits); err != nil {
 			return 0, err
 		}
-		if err := l.bookPruned(ctx, tx, e.AccountN, e.ExcessDay, e.ExcessUnits); err != nil {
+		if err := l.bookPruned(ctx, tx, e.AccountN, e.ExcessDay, e.ExcessUnits, 0); err != nil {
 			return 0, err
 		}
 	}
@@ -179,10 +179,10 @@ func (l *Ledger) pruneEvents(ctx context.Context, tx *session, cutoff, limit int
 	return l.queries.EventsDelete(ctx, tx, w.ids(ids))
 }
 
-func (l *Ledger) bookPruned(ctx context.Context, tx *session, accountN, day, units int64) error {
-	if units == 0 {
+func (l *Ledger) bookPruned(ctx context.Context, tx *session, accountN, day, units, overage int64) error {
+	if units == 0 && overage == 0 {
 		return nil
 	}
-	_, err := l.queries.DayPrune(ctx, tx, liteq.DayPruneParams{Units: units, AccountN: accountN, Day: day})
+	_, err := l.queries.DayPrune(ctx, tx, liteq.DayPruneParams{Units: units, Overage: overage, AccountN: accountN, Day: day})
 	return err
 }

@@ -149,7 +149,8 @@ CREATE INDEX usage_events_account ON usage_events (account_n, committed_at, requ
 CREATE INDEX usage_events_age ON usage_events (committed_at);
 
 -- Kept for ever. pruned_units are those whose events retention has deleted, so that
--- settled usage = sum(usage_events.units) + sum(pruned_units) stays exact.
+-- settled usage = sum(usage_events.units) + sum(pruned_units) stays exact; pruned_overage
+-- likewise for their overage, booked on the day of the grant.
 CREATE TABLE day_totals (
   account_n     INTEGER NOT NULL,
   day           INTEGER NOT NULL,
@@ -157,6 +158,7 @@ CREATE TABLE day_totals (
   units         INTEGER NOT NULL CHECK (units >= 0),
   overage_units INTEGER NOT NULL CHECK (overage_units >= 0 AND overage_units <= units),
   pruned_units  INTEGER NOT NULL CHECK (pruned_units >= 0 AND pruned_units <= units),
+  pruned_overage INTEGER NOT NULL DEFAULT 0 CHECK (pruned_overage >= 0),
   PRIMARY KEY (account_n, day)
 ) STRICT, WITHOUT ROWID;
 

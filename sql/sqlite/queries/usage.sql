@@ -21,7 +21,7 @@ ORDER BY committed_at, request_id LIMIT @max_rows;
 
 -- name: EventListOld :many
 -- EventListOld reads what pruning has to book before it deletes: the oldest events before the cutoff.
-SELECT request_id, account_n, units, excess_units, day, excess_day
+SELECT request_id, account_n, units, overage_units, excess_units, day, excess_day
 FROM usage_events WHERE committed_at < @cutoff ORDER BY committed_at LIMIT @max_rows;
 
 -- name: EventsDelete :execrows
@@ -43,7 +43,8 @@ ON CONFLICT (account_n, day) DO UPDATE SET
 
 -- name: DayPrune :execrows
 -- DayPrune books that events of one day, worth these units, were deleted.
-UPDATE day_totals SET pruned_units = pruned_units + @units WHERE account_n = @account_n AND day = @day;
+UPDATE day_totals SET pruned_units = pruned_units + @units, pruned_overage = pruned_overage + @overage
+WHERE account_n = @account_n AND day = @day;
 
 -- name: DayFind :one
 SELECT requests, units, overage_units FROM day_totals WHERE account_n = @account_n AND day = @day;
@@ -53,6 +54,7 @@ SELECT requests, units, overage_units FROM day_totals WHERE account_n = @account
 SELECT CAST(coalesce(sum(units), 0) AS INTEGER) AS units,
   CAST(coalesce(sum(overage_units), 0) AS INTEGER) AS overage,
   CAST(coalesce(sum(pruned_units), 0) AS INTEGER) AS pruned,
+  CAST(coalesce(sum(pruned_overage), 0) AS INTEGER) AS pruned_overage,
   CAST(coalesce(sum(CASE WHEN day >= @since THEN units ELSE 0 END), 0) AS INTEGER) AS since_units
 FROM day_totals WHERE account_n = @account_n;
 

@@ -18,6 +18,7 @@ type Rows struct {
 	DayUnits             int64 // day totals, all days
 	DayOverage           int64
 	DayPruned            int64 // of DayUnits, events deleted by retention
+	DayPrunedOverage     int64 // of DayOverage, likewise
 	PeriodUnits          int64 // day totals from the period's first day on
 }
 
@@ -45,6 +46,7 @@ func Holdings(a *Account, rows Rows) ledger.Holdings {
 	}
 	check("usage_recorded", a.UsageRecorded, rows.DayUnits)
 	check("day_totals", rows.DayUnits, rows.EventUnits+rows.DayPruned)
+	check("day_totals.overage_units", rows.DayOverage, rows.EventOverage+rows.DayPrunedOverage)
 	check("overage_recorded", a.OverageRecorded, rows.DayOverage+rows.OpenOverage)
 	check("open_count", a.OpenCount, rows.OpenCount)
 	check("open_units", a.OpenUnits, rows.OpenUnits)

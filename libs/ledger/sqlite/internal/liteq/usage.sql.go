@@ -95,18 +95,25 @@ func (q *Queries) DayFind(ctx context.Context, db DBTX, arg DayFindParams) (DayF
 }
 
 const dayPrune = `-- name: DayPrune :execrows
-UPDATE day_totals SET pruned_units = pruned_units + ?1 WHERE account_n = ?2 AND day = ?3
+UPDATE day_totals SET pruned_units = pruned_units + ?1, pruned_overage = pruned_overage + ?2
+WHERE account_n = ?3 AND day = ?4
 `
 
 type DayPruneParams struct {
 	Units    int64
+	Overage  int64
 	AccountN int64
 	Day      int64
 }
 
 // DayPrune books that events of one day, worth these units, were deleted.
 func (q *Queries) DayPrune(ctx context.Context, db DBTX, arg DayPruneParams) (int64, error) {
-	result, err := db.ExecContext(ctx, dayPrune, arg.Units, arg.AccountN, arg.Day)
+	result, err := db.ExecContext(ctx, dayPrune,
+		arg.Units,
+		arg.Overage,
+		arg.AccountN,
+		arg.Day,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -117,6 +124,7 @@ const daysSum = `-- name: DaysSum :one
 SELECT CAST(coalesce(sum(units), 0) AS INTEGER) AS units,
   CAST(coalesce(sum(overage_units), 0) AS INTEGER) AS overage,
   CAST(coalesce(sum(pruned_units), 0) AS INTEGER) AS pruned,
+  CAST(coalesce(sum(pruned_overage), 0) AS INTEGER) AS pruned_overage,
   CAST(coalesce(sum(CASE WHEN day >= ?1 THEN units ELSE 0 END), 0) AS INTEGER) AS since_units
 FROM day_totals WHERE account_n = ?2
 `
@@ -127,10 +135,11 @@ type DaysSumParams struct {
 }
 
 type DaysSumRow struct {
-	Units      int64
-	Overage    int64
-	Pruned     int64
-	SinceUnits int64
+	Units         int64
+	Overage       int64
+	Pruned        int64
+	PrunedOverage int64
+	SinceUnits    int64
 }
 
 // DaysSum sums all days of an account, and those from since on.
@@ -141,6 +150,7 @@ func (q *Queries) DaysSum(ctx context.Context, db DBTX, arg DaysSumParams) (Days
 		&i.Units,
 		&i.Overage,
 		&i.Pruned,
+		&i.PrunedOverage,
 		&i.SinceUnits,
 	)
 	return i, err
@@ -269,7 +279,7 @@ func (q *Queries) EventList(ctx context.Context, db DBTX, arg EventListParams) (
 }
 
 const eventListOld = `-- name: EventListOld :many
-SELECT request_id, account_n, units, excess_units, day, excess_day
+SELECT request_id, account_n, units, overage_units, excess_units, day, excess_day
 FROM usage_events WHERE committed_at < ?1 ORDER BY committed_at LIMIT ?2
 `
 
@@ -279,12 +289,13 @@ type EventListOldParams struct {
 }
 
 type EventListOldRow struct {
-	RequestID   []byte
-	AccountN    int64
-	Units       int64
-	ExcessUnits int64
-	Day         int64
-	ExcessDay   int64
+	RequestID    []byte
+	AccountN     int64
+	Units        int64
+	OverageUnits int64
+	ExcessUnits  int64
+	Day          int64
+	ExcessDay    int64
 }
 
 // EventListOld reads what pruning has to book before it deletes: the oldest events before the cutoff.
@@ -301,6 +312,7 @@ func (q *Queries) EventListOld(ctx context.Context, db DBTX, arg EventListOldPar
 			&i.RequestID,
 			&i.AccountN,
 			&i.Units,
+			&i.OverageUnits,
 			&i.ExcessUnits,
 			&i.Day,
 			&i.ExcessDay,

@@ -122,6 +122,7 @@ func closeExcess(w *world) {
 	same(w, "billed", got.Bill.Billed, 70)
 	same(w, "overage", got.Bill.Overage, 0)
 	w.has(acme.id, sums{balance: 30, deposited: 100, usage: 70})
+	w.Clock.Advance(time.Second)
 	got = w.settle(acme, w.granted(acme, 20), 45) // 25 above, the balance has 10
 	same(w, "billed", got.Bill.Billed, 45)
 	same(w, "overage", got.Bill.Overage, 15)

@@ -25,10 +25,11 @@ func moneyColumns() []string {
 	return []string{
 		"accounts.balance", "accounts.deposited", "accounts.usage_recorded", "accounts.overage_recorded",
 		"accounts.settlement_loss", "accounts.expired", "accounts.withdrawn",
+		"accounts.allowance_balance", "accounts.allowance", "accounts.pending_cut", "accounts.allowance_spent", "accounts.period_settled",
 		"accounts.open_count", "accounts.open_units", "accounts.open_topup", "accounts.open_allowance",
 		"reservations.granted", "reservations.from_allowance", "reservations.from_topup", "reservations.from_overage",
 		"usage_events.units", "usage_events.overage_units",
-		"day_totals.units", "day_totals.overage_units", "day_totals.pruned_units",
+		"day_totals.units", "day_totals.overage_units", "day_totals.pruned_units", "day_totals.pruned_overage",
 	}
 }
 

@@ -66,6 +66,14 @@ const (
 	Reason_REASON_NOT_FOUND Reason = 17
 	// No randomness for a secret; nothing was issued.
 	Reason_REASON_ENTROPY_UNAVAILABLE Reason = 18
+	// Another process has the ledger, or all of its lanes are full; retry.
+	Reason_REASON_LEDGER_BUSY Reason = 19
+	// The ledger did not answer in time; the operation may have taken effect.
+	Reason_REASON_LEDGER_TIMEOUT Reason = 20
+	// The ledger is shutting down.
+	Reason_REASON_LEDGER_CLOSED Reason = 21
+	// A transition would break the books; it was refused and reported.
+	Reason_REASON_LEDGER_INCONSISTENT Reason = 22
 	// No valid credential was presented.
 	Reason_REASON_UNAUTHENTICATED Reason = 50
 	// The caller's role or scopes do not include this.
@@ -80,14 +88,26 @@ const (
 	Reason_REASON_KEY_REVOKED Reason = 55
 	// The key's end date has come.
 	Reason_REASON_KEY_EXPIRED Reason = 56
-	// The key id or its secret is in use.
-	Reason_REASON_KEY_ALREADY_EXISTS Reason = 57
+	// The account has another key of that name.
+	Reason_REASON_KEY_NAME_TAKEN Reason = 57
 	// The account has as many active keys as it may.
 	Reason_REASON_KEY_LIMIT_REACHED Reason = 58
+	// The presented credential is no known key.
+	Reason_REASON_KEY_UNKNOWN Reason = 59
+	// An operator revoked the key; a file does not bring it back.
+	Reason_REASON_KEY_REVOKED_BY_OPERATOR Reason = 60
+	// The key id is another account's.
+	Reason_REASON_KEY_OF_ANOTHER_ACCOUNT Reason = 61
+	// A key keeps the name it was made with.
+	Reason_REASON_KEY_NAME_FIXED Reason = 62
+	// Another key has the same secret.
+	Reason_REASON_SECRET_TAKEN Reason = 63
+	// The table of keys could not be refreshed within its bound; nobody is let in.
+	Reason_REASON_KEYS_STALE Reason = 64
 	// No such account.
 	Reason_REASON_ACCOUNT_NOT_FOUND Reason = 100
 	// The account id or its slug is in use.
-	Reason_REASON_ACCOUNT_ALREADY_EXISTS Reason = 101
+	Reason_REASON_ACCOUNT_EXISTS Reason = 101
 	// The account is suspended.
 	Reason_REASON_ACCOUNT_SUSPENDED Reason = 102
 	// The account is closed; final.
@@ -112,6 +132,14 @@ const (
 	Reason_REASON_BUDGET_EXHAUSTED Reason = 112
 	// The account's books do not balance.
 	Reason_REASON_CONSERVATION_VIOLATED Reason = 113
+	// Units are negative where they may not be.
+	Reason_REASON_UNITS_INVALID Reason = 114
+	// Units would leave their domain.
+	Reason_REASON_UNITS_OVERFLOW Reason = 115
+	// Tokens would leave their domain.
+	Reason_REASON_TOKENS_OVERFLOW Reason = 116
+	// No such status, or none that may follow the present one.
+	Reason_REASON_STATUS_INVALID Reason = 117
 	// No such lease.
 	Reason_REASON_LEASE_NOT_FOUND Reason = 150
 	// The lease was released or reclaimed.
@@ -152,8 +180,8 @@ const (
 	Reason_REASON_SNAPSHOT_INVALID Reason = 202
 	// The generation is at or below the stored one.
 	Reason_REASON_SNAPSHOT_STALE Reason = 203
-	// The snapshot contradicts its account's status or class.
-	Reason_REASON_SNAPSHOT_MISMATCH Reason = 204
+	// The snapshot contradicts its account's status or class, or its key.
+	Reason_REASON_SNAPSHOT_CONTRADICTS Reason = 204
 	// No such policy revision.
 	Reason_REASON_POLICY_NOT_FOUND Reason = 205
 	// The policy document breaks its schema.
@@ -170,6 +198,18 @@ const (
 	Reason_REASON_TENANTS_INVALID Reason = 210
 	// The caller's key names no tenant that is set up.
 	Reason_REASON_TENANT_NOT_PROVISIONED Reason = 211
+	// The file names no such tenant.
+	Reason_REASON_TENANT_NOT_CONFIGURED_HERE Reason = 213
+	// A stored snapshot cannot be read; it was reported and left alone.
+	Reason_REASON_SNAPSHOT_UNREADABLE Reason = 214
+	// A stored document's bytes no longer hash to its revision.
+	Reason_REASON_POLICY_CORRUPT Reason = 215
+	// The policy document could not be read; nothing is admitted by it.
+	Reason_REASON_POLICY_UNAVAILABLE Reason = 216
+	// The principal's snapshot names no policy document.
+	Reason_REASON_POLICY_UNSTATED Reason = 217
+	// Whether the principal is known could not be found out; retry.
+	Reason_REASON_DIRECTORY_UNAVAILABLE Reason = 218
 	// The account has no receipts.
 	Reason_REASON_RECEIPTS_NOT_ENABLED Reason = 250
 	// The receipt could not be made durable.
@@ -200,6 +240,8 @@ const (
 	Reason_REASON_MAX_TOKENS_REQUIRED Reason = 305
 	// A parameter has a wrong type or value.
 	Reason_REASON_INVALID_PARAMETER Reason = 306
+	// The parameter is the gateway's own to set.
+	Reason_REASON_PARAMETER_RESERVED Reason = 320
 	// The parameters break a rule; the title names the first.
 	Reason_REASON_PARAMS_INVALID Reason = 317
 	// A parameter or header is not supported; it is never ignored.
@@ -274,6 +316,10 @@ var (
 		16:  "REASON_SCHEMA_MISMATCH",
 		17:  "REASON_NOT_FOUND",
 		18:  "REASON_ENTROPY_UNAVAILABLE",
+		19:  "REASON_LEDGER_BUSY",
+		20:  "REASON_LEDGER_TIMEOUT",
+		21:  "REASON_LEDGER_CLOSED",
+		22:  "REASON_LEDGER_INCONSISTENT",
 		50:  "REASON_UNAUTHENTICATED",
 		51:  "REASON_FORBIDDEN",
 		52:  "REASON_ROLE_NOT_ALLOWED",
@@ -281,10 +327,16 @@ var (
 		54:  "REASON_KEY_NOT_FOUND",
 		55:  "REASON_KEY_REVOKED",
 		56:  "REASON_KEY_EXPIRED",
-		57:  "REASON_KEY_ALREADY_EXISTS",
+		57:  "REASON_KEY_NAME_TAKEN",
 		58:  "REASON_KEY_LIMIT_REACHED",
+		59:  "REASON_KEY_UNKNOWN",
+		60:  "REASON_KEY_REVOKED_BY_OPERATOR",
+		61:  "REASON_KEY_OF_ANOTHER_ACCOUNT",
+		62:  "REASON_KEY_NAME_FIXED",
+		63:  "REASON_SECRET_TAKEN",
+		64:  "REASON_KEYS_STALE",
 		100: "REASON_ACCOUNT_NOT_FOUND",
-		101: "REASON_ACCOUNT_ALREADY_EXISTS",
+		101: "REASON_ACCOUNT_EXISTS",
 		102: "REASON_ACCOUNT_SUSPENDED",
 		103: "REASON_ACCOUNT_CLOSED",
 		104: "REASON_ACCOUNT_NOT_OWNED",
@@ -297,6 +349,10 @@ var (
 		111: "REASON_BALANCE_INSUFFICIENT",
 		112: "REASON_BUDGET_EXHAUSTED",
 		113: "REASON_CONSERVATION_VIOLATED",
+		114: "REASON_UNITS_INVALID",
+		115: "REASON_UNITS_OVERFLOW",
+		116: "REASON_TOKENS_OVERFLOW",
+		117: "REASON_STATUS_INVALID",
 		150: "REASON_LEASE_NOT_FOUND",
 		151: "REASON_LEASE_NOT_ACTIVE",
 		152: "REASON_LEASE_EXPIRED",
@@ -317,7 +373,7 @@ var (
 		201: "REASON_PRINCIPAL_REVOKED",
 		202: "REASON_SNAPSHOT_INVALID",
 		203: "REASON_SNAPSHOT_STALE",
-		204: "REASON_SNAPSHOT_MISMATCH",
+		204: "REASON_SNAPSHOT_CONTRADICTS",
 		205: "REASON_POLICY_NOT_FOUND",
 		206: "REASON_POLICY_INVALID",
 		212: "REASON_POLICY_TOO_LARGE",
@@ -326,6 +382,12 @@ var (
 		209: "REASON_REVISION_CHANGED",
 		210: "REASON_TENANTS_INVALID",
 		211: "REASON_TENANT_NOT_PROVISIONED",
+		213: "REASON_TENANT_NOT_CONFIGURED_HERE",
+		214: "REASON_SNAPSHOT_UNREADABLE",
+		215: "REASON_POLICY_CORRUPT",
+		216: "REASON_POLICY_UNAVAILABLE",
+		217: "REASON_POLICY_UNSTATED",
+		218: "REASON_DIRECTORY_UNAVAILABLE",
 		250: "REASON_RECEIPTS_NOT_ENABLED",
 		251: "REASON_RECEIPT_UNAVAILABLE",
 		256: "REASON_RECEIPT_INVALID",
@@ -341,6 +403,7 @@ var (
 		318: "REASON_MESSAGES_INVALID",
 		305: "REASON_MAX_TOKENS_REQUIRED",
 		306: "REASON_INVALID_PARAMETER",
+		320: "REASON_PARAMETER_RESERVED",
 		317: "REASON_PARAMS_INVALID",
 		307: "REASON_UNSUPPORTED_PARAMETER",
 		308: "REASON_STREAM_NOT_ALLOWED",
@@ -368,117 +431,138 @@ var (
 		362: "REASON_SELF_APPROVAL",
 	}
 	Reason_value = map[string]int32{
-		"REASON_UNSPECIFIED":              0,
-		"REASON_INTERNAL":                 1,
-		"REASON_INVALID_ARGUMENT":         2,
-		"REASON_INVALID_ID":               3,
-		"REASON_INVALID_CURSOR":           4,
-		"REASON_INVALID_JSON":             5,
-		"REASON_UNKNOWN_FIELD":            6,
-		"REASON_TOO_LARGE":                7,
-		"REASON_UNSUPPORTED":              8,
-		"REASON_UNAVAILABLE":              9,
-		"REASON_LEDGER_UNAVAILABLE":       10,
-		"REASON_LEDGER_BACKLOG":           11,
-		"REASON_DEADLINE_TOO_SHORT":       12,
-		"REASON_CANCELED":                 13,
-		"REASON_NOT_READY":                14,
-		"REASON_CORRUPT":                  15,
-		"REASON_SCHEMA_MISMATCH":          16,
-		"REASON_NOT_FOUND":                17,
-		"REASON_ENTROPY_UNAVAILABLE":      18,
-		"REASON_UNAUTHENTICATED":          50,
-		"REASON_FORBIDDEN":                51,
-		"REASON_ROLE_NOT_ALLOWED":         52,
-		"REASON_PLAINTEXT_REFUSED":        53,
-		"REASON_KEY_NOT_FOUND":            54,
-		"REASON_KEY_REVOKED":              55,
-		"REASON_KEY_EXPIRED":              56,
-		"REASON_KEY_ALREADY_EXISTS":       57,
-		"REASON_KEY_LIMIT_REACHED":        58,
-		"REASON_ACCOUNT_NOT_FOUND":        100,
-		"REASON_ACCOUNT_ALREADY_EXISTS":   101,
-		"REASON_ACCOUNT_SUSPENDED":        102,
-		"REASON_ACCOUNT_CLOSED":           103,
-		"REASON_ACCOUNT_NOT_OWNED":        104,
-		"REASON_OPERATOR_HOLD":            105,
-		"REASON_CEILING_EXCEEDED":         106,
-		"REASON_ZERO_DEPOSIT":             107,
-		"REASON_BALANCE_OVERFLOW":         108,
-		"REASON_INSUFFICIENT_BALANCE":     109,
-		"REASON_BALANCE_EXHAUSTED":        110,
-		"REASON_BALANCE_INSUFFICIENT":     111,
-		"REASON_BUDGET_EXHAUSTED":         112,
-		"REASON_CONSERVATION_VIOLATED":    113,
-		"REASON_LEASE_NOT_FOUND":          150,
-		"REASON_LEASE_NOT_ACTIVE":         151,
-		"REASON_LEASE_EXPIRED":            152,
-		"REASON_FENCED":                   153,
-		"REASON_INVALID_TTL":              154,
-		"REASON_INVALID_RELEASE":          155,
-		"REASON_LEASE_IN_USE":             156,
-		"REASON_LIFETIME_EXCEEDED":        157,
-		"REASON_RESERVATION_NOT_FOUND":    158,
-		"REASON_RESERVATION_CLOSED":       159,
-		"REASON_REQUEST_ID_REUSED":        160,
-		"REASON_REQUESTS_PER_MINUTE":      161,
-		"REASON_TOKENS_PER_MINUTE":        162,
-		"REASON_CONCURRENCY_LIMITED":      163,
-		"REASON_QUOTA_UNAVAILABLE":        164,
-		"REASON_CAPACITY_UNAVAILABLE":     165,
-		"REASON_PRINCIPAL_UNKNOWN":        200,
-		"REASON_PRINCIPAL_REVOKED":        201,
-		"REASON_SNAPSHOT_INVALID":         202,
-		"REASON_SNAPSHOT_STALE":           203,
-		"REASON_SNAPSHOT_MISMATCH":        204,
-		"REASON_POLICY_NOT_FOUND":         205,
-		"REASON_POLICY_INVALID":           206,
-		"REASON_POLICY_TOO_LARGE":         212,
-		"REASON_POLICY_STALE":             207,
-		"REASON_POLICY_NOT_APPROVED":      208,
-		"REASON_REVISION_CHANGED":         209,
-		"REASON_TENANTS_INVALID":          210,
-		"REASON_TENANT_NOT_PROVISIONED":   211,
-		"REASON_RECEIPTS_NOT_ENABLED":     250,
-		"REASON_RECEIPT_UNAVAILABLE":      251,
-		"REASON_RECEIPT_INVALID":          256,
-		"REASON_CHAIN_STOPPED":            252,
-		"REASON_CHAIN_NOT_FOUND":          253,
-		"REASON_ALLOW_NOT_FOUND":          254,
-		"REASON_ALLOW_ALREADY_CLOSED":     255,
-		"REASON_MODEL_NOT_FOUND":          300,
-		"REASON_MODEL_NOT_ALLOWED":        301,
-		"REASON_MODEL_UNAVAILABLE":        302,
-		"REASON_MISSING_MODEL":            303,
-		"REASON_NO_MESSAGES":              304,
-		"REASON_MESSAGES_INVALID":         318,
-		"REASON_MAX_TOKENS_REQUIRED":      305,
-		"REASON_INVALID_PARAMETER":        306,
-		"REASON_PARAMS_INVALID":           317,
-		"REASON_UNSUPPORTED_PARAMETER":    307,
-		"REASON_STREAM_NOT_ALLOWED":       308,
-		"REASON_LIMIT_EXCEEDED":           309,
-		"REASON_UPSTREAM_AUTH_ERROR":      310,
-		"REASON_UPSTREAM_REJECTED":        311,
-		"REASON_UPSTREAM_RATE_LIMITED":    312,
-		"REASON_UPSTREAM_UNAVAILABLE":     313,
-		"REASON_UPSTREAM_TIMEOUT":         314,
-		"REASON_UPSTREAM_PROTOCOL_ERROR":  315,
-		"REASON_RELOAD_FAILED":            316,
-		"REASON_CATALOG_INVALID":          319,
-		"REASON_IDEMPOTENCY_KEY_REQUIRED": 350,
-		"REASON_IDEMPOTENCY_KEY_REUSED":   351,
-		"REASON_REQUEST_IN_PROGRESS":      352,
-		"REASON_DUPLICATE_REQUEST":        353,
-		"REASON_HOLD_NOT_FOUND":           354,
-		"REASON_HOLD_PENDING":             355,
-		"REASON_HOLD_DENIED":              356,
-		"REASON_HOLD_EXPIRED":             357,
-		"REASON_HOLD_CONSUMED":            358,
-		"REASON_HOLD_MISMATCH":            359,
-		"REASON_HOLDS_PENDING_LIMIT":      360,
-		"REASON_HOLD_NOT_DECIDABLE":       361,
-		"REASON_SELF_APPROVAL":            362,
+		"REASON_UNSPECIFIED":                0,
+		"REASON_INTERNAL":                   1,
+		"REASON_INVALID_ARGUMENT":           2,
+		"REASON_INVALID_ID":                 3,
+		"REASON_INVALID_CURSOR":             4,
+		"REASON_INVALID_JSON":               5,
+		"REASON_UNKNOWN_FIELD":              6,
+		"REASON_TOO_LARGE":                  7,
+		"REASON_UNSUPPORTED":                8,
+		"REASON_UNAVAILABLE":                9,
+		"REASON_LEDGER_UNAVAILABLE":         10,
+		"REASON_LEDGER_BACKLOG":             11,
+		"REASON_DEADLINE_TOO_SHORT":         12,
+		"REASON_CANCELED":                   13,
+		"REASON_NOT_READY":                  14,
+		"REASON_CORRUPT":                    15,
+		"REASON_SCHEMA_MISMATCH":            16,
+		"REASON_NOT_FOUND":                  17,
+		"REASON_ENTROPY_UNAVAILABLE":        18,
+		"REASON_LEDGER_BUSY":                19,
+		"REASON_LEDGER_TIMEOUT":             20,
+		"REASON_LEDGER_CLOSED":              21,
+		"REASON_LEDGER_INCONSISTENT":        22,
+		"REASON_UNAUTHENTICATED":            50,
+		"REASON_FORBIDDEN":                  51,
+		"REASON_ROLE_NOT_ALLOWED":           52,
+		"REASON_PLAINTEXT_REFUSED":          53,
+		"REASON_KEY_NOT_FOUND":              54,
+		"REASON_KEY_REVOKED":                55,
+		"REASON_KEY_EXPIRED":                56,
+		"REASON_KEY_NAME_TAKEN":             57,
+		"REASON_KEY_LIMIT_REACHED":          58,
+		"REASON_KEY_UNKNOWN":                59,
+		"REASON_KEY_REVOKED_BY_OPERATOR":    60,
+		"REASON_KEY_OF_ANOTHER_ACCOUNT":     61,
+		"REASON_KEY_NAME_FIXED":             62,
+		"REASON_SECRET_TAKEN":               63,
+		"REASON_KEYS_STALE":                 64,
+		"REASON_ACCOUNT_NOT_FOUND":          100,
+		"REASON_ACCOUNT_EXISTS":             101,
+		"REASON_ACCOUNT_SUSPENDED":          102,
+		"REASON_ACCOUNT_CLOSED":             103,
+		"REASON_ACCOUNT_NOT_OWNED":          104,
+		"REASON_OPERATOR_HOLD":              105,
+		"REASON_CEILING_EXCEEDED":           106,
+		"REASON_ZERO_DEPOSIT":               107,
+		"REASON_BALANCE_OVERFLOW":           108,
+		"REASON_INSUFFICIENT_BALANCE":       109,
+		"REASON_BALANCE_EXHAUSTED":          110,
+		"REASON_BALANCE_INSUFFICIENT":       111,
+		"REASON_BUDGET_EXHAUSTED":           112,
+		"REASON_CONSERVATION_VIOLATED":      113,
+		"REASON_UNITS_INVALID":              114,
+		"REASON_UNITS_OVERFLOW":             115,
+		"REASON_TOKENS_OVERFLOW":            116,
+		"REASON_STATUS_INVALID":             117,
+		"REASON_LEASE_NOT_FOUND":            150,
+		"REASON_LEASE_NOT_ACTIVE":           151,
+		"REASON_LEASE_EXPIRED":              152,
+		"REASON_FENCED":                     153,
+		"REASON_INVALID_TTL":                154,
+		"REASON_INVALID_RELEASE":            155,
+		"REASON_LEASE_IN_USE":               156,
+		"REASON_LIFETIME_EXCEEDED":          157,
+		"REASON_RESERVATION_NOT_FOUND":      158,
+		"REASON_RESERVATION_CLOSED":         159,
+		"REASON_REQUEST_ID_REUSED":          160,
+		"REASON_REQUESTS_PER_MINUTE":        161,
+		"REASON_TOKENS_PER_MINUTE":          162,
+		"REASON_CONCURRENCY_LIMITED":        163,
+		"REASON_QUOTA_UNAVAILABLE":          164,
+		"REASON_CAPACITY_UNAVAILABLE":       165,
+		"REASON_PRINCIPAL_UNKNOWN":          200,
+		"REASON_PRINCIPAL_REVOKED":          201,
+		"REASON_SNAPSHOT_INVALID":           202,
+		"REASON_SNAPSHOT_STALE":             203,
+		"REASON_SNAPSHOT_CONTRADICTS":       204,
+		"REASON_POLICY_NOT_FOUND":           205,
+		"REASON_POLICY_INVALID":             206,
+		"REASON_POLICY_TOO_LARGE":           212,
+		"REASON_POLICY_STALE":               207,
+		"REASON_POLICY_NOT_APPROVED":        208,
+		"REASON_REVISION_CHANGED":           209,
+		"REASON_TENANTS_INVALID":            210,
+		"REASON_TENANT_NOT_PROVISIONED":     211,
+		"REASON_TENANT_NOT_CONFIGURED_HERE": 213,
+		"REASON_SNAPSHOT_UNREADABLE":        214,
+		"REASON_POLICY_CORRUPT":             215,
+		"REASON_POLICY_UNAVAILABLE":         216,
+		"REASON_POLICY_UNSTATED":            217,
+		"REASON_DIRECTORY_UNAVAILABLE":      218,
+		"REASON_RECEIPTS_NOT_ENABLED":       250,
+		"REASON_RECEIPT_UNAVAILABLE":        251,
+		"REASON_RECEIPT_INVALID":            256,
+		"REASON_CHAIN_STOPPED":              252,
+		"REASON_CHAIN_NOT_FOUND":            253,
+		"REASON_ALLOW_NOT_FOUND":            254,
+		"REASON_ALLOW_ALREADY_CLOSED":       255,
+		"REASON_MODEL_NOT_FOUND":            300,
+		"REASON_MODEL_NOT_ALLOWED":          301,
+		"REASON_MODEL_UNAVAILABLE":          302,
+		"REASON_MISSING_MODEL":              303,
+		"REASON_NO_MESSAGES":                304,
+		"REASON_MESSAGES_INVALID":           318,
+		"REASON_MAX_TOKENS_REQUIRED":        305,
+		"REASON_INVALID_PARAMETER":          306,
+		"REASON_PARAMETER_RESERVED":         320,
+		"REASON_PARAMS_INVALID":             317,
+		"REASON_UNSUPPORTED_PARAMETER":      307,
+		"REASON_STREAM_NOT_ALLOWED":         308,
+		"REASON_LIMIT_EXCEEDED":             309,
+		"REASON_UPSTREAM_AUTH_ERROR":        310,
+		"REASON_UPSTREAM_REJECTED":          311,
+		"REASON_UPSTREAM_RATE_LIMITED":      312,
+		"REASON_UPSTREAM_UNAVAILABLE":       313,
+		"REASON_UPSTREAM_TIMEOUT":           314,
+		"REASON_UPSTREAM_PROTOCOL_ERROR":    315,
+		"REASON_RELOAD_FAILED":              316,
+		"REASON_CATALOG_INVALID":            319,
+		"REASON_IDEMPOTENCY_KEY_REQUIRED":   350,
+		"REASON_IDEMPOTENCY_KEY_REUSED":     351,
+		"REASON_REQUEST_IN_PROGRESS":        352,
+		"REASON_DUPLICATE_REQUEST":          353,
+		"REASON_HOLD_NOT_FOUND":             354,
+		"REASON_HOLD_PENDING":               355,
+		"REASON_HOLD_DENIED":                356,
+		"REASON_HOLD_EXPIRED":               357,
+		"REASON_HOLD_CONSUMED":              358,
+		"REASON_HOLD_MISMATCH":              359,
+		"REASON_HOLDS_PENDING_LIMIT":        360,
+		"REASON_HOLD_NOT_DECIDABLE":         361,
+		"REASON_SELF_APPROVAL":              362,
 	}
 )
 
@@ -671,7 +755,7 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x05field\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05field\x12+\n" +
 	"\n" +
 	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01B\r\n" +
-	"\v_wait_nanos*\xa9\x19\n" +
+	"\v_wait_nanos*\x88\x1e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fREASON_INTERNAL\x10\x01\x12\x1b\n" +
@@ -692,18 +776,28 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x0eREASON_CORRUPT\x10\x0f\x12\x1a\n" +
 	"\x16REASON_SCHEMA_MISMATCH\x10\x10\x12\x14\n" +
 	"\x10REASON_NOT_FOUND\x10\x11\x12\x1e\n" +
-	"\x1aREASON_ENTROPY_UNAVAILABLE\x10\x12\x12\x1a\n" +
+	"\x1aREASON_ENTROPY_UNAVAILABLE\x10\x12\x12\x16\n" +
+	"\x12REASON_LEDGER_BUSY\x10\x13\x12\x19\n" +
+	"\x15REASON_LEDGER_TIMEOUT\x10\x14\x12\x18\n" +
+	"\x14REASON_LEDGER_CLOSED\x10\x15\x12\x1e\n" +
+	"\x1aREASON_LEDGER_INCONSISTENT\x10\x16\x12\x1a\n" +
 	"\x16REASON_UNAUTHENTICATED\x102\x12\x14\n" +
 	"\x10REASON_FORBIDDEN\x103\x12\x1b\n" +
 	"\x17REASON_ROLE_NOT_ALLOWED\x104\x12\x1c\n" +
 	"\x18REASON_PLAINTEXT_REFUSED\x105\x12\x18\n" +
 	"\x14REASON_KEY_NOT_FOUND\x106\x12\x16\n" +
 	"\x12REASON_KEY_REVOKED\x107\x12\x16\n" +
-	"\x12REASON_KEY_EXPIRED\x108\x12\x1d\n" +
-	"\x19REASON_KEY_ALREADY_EXISTS\x109\x12\x1c\n" +
-	"\x18REASON_KEY_LIMIT_REACHED\x10:\x12\x1c\n" +
-	"\x18REASON_ACCOUNT_NOT_FOUND\x10d\x12!\n" +
-	"\x1dREASON_ACCOUNT_ALREADY_EXISTS\x10e\x12\x1c\n" +
+	"\x12REASON_KEY_EXPIRED\x108\x12\x19\n" +
+	"\x15REASON_KEY_NAME_TAKEN\x109\x12\x1c\n" +
+	"\x18REASON_KEY_LIMIT_REACHED\x10:\x12\x16\n" +
+	"\x12REASON_KEY_UNKNOWN\x10;\x12\"\n" +
+	"\x1eREASON_KEY_REVOKED_BY_OPERATOR\x10<\x12!\n" +
+	"\x1dREASON_KEY_OF_ANOTHER_ACCOUNT\x10=\x12\x19\n" +
+	"\x15REASON_KEY_NAME_FIXED\x10>\x12\x17\n" +
+	"\x13REASON_SECRET_TAKEN\x10?\x12\x15\n" +
+	"\x11REASON_KEYS_STALE\x10@\x12\x1c\n" +
+	"\x18REASON_ACCOUNT_NOT_FOUND\x10d\x12\x19\n" +
+	"\x15REASON_ACCOUNT_EXISTS\x10e\x12\x1c\n" +
 	"\x18REASON_ACCOUNT_SUSPENDED\x10f\x12\x19\n" +
 	"\x15REASON_ACCOUNT_CLOSED\x10g\x12\x1c\n" +
 	"\x18REASON_ACCOUNT_NOT_OWNED\x10h\x12\x18\n" +
@@ -715,7 +809,11 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x18REASON_BALANCE_EXHAUSTED\x10n\x12\x1f\n" +
 	"\x1bREASON_BALANCE_INSUFFICIENT\x10o\x12\x1b\n" +
 	"\x17REASON_BUDGET_EXHAUSTED\x10p\x12 \n" +
-	"\x1cREASON_CONSERVATION_VIOLATED\x10q\x12\x1b\n" +
+	"\x1cREASON_CONSERVATION_VIOLATED\x10q\x12\x18\n" +
+	"\x14REASON_UNITS_INVALID\x10r\x12\x19\n" +
+	"\x15REASON_UNITS_OVERFLOW\x10s\x12\x1a\n" +
+	"\x16REASON_TOKENS_OVERFLOW\x10t\x12\x19\n" +
+	"\x15REASON_STATUS_INVALID\x10u\x12\x1b\n" +
 	"\x16REASON_LEASE_NOT_FOUND\x10\x96\x01\x12\x1c\n" +
 	"\x17REASON_LEASE_NOT_ACTIVE\x10\x97\x01\x12\x19\n" +
 	"\x14REASON_LEASE_EXPIRED\x10\x98\x01\x12\x12\n" +
@@ -735,8 +833,8 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x18REASON_PRINCIPAL_UNKNOWN\x10\xc8\x01\x12\x1d\n" +
 	"\x18REASON_PRINCIPAL_REVOKED\x10\xc9\x01\x12\x1c\n" +
 	"\x17REASON_SNAPSHOT_INVALID\x10\xca\x01\x12\x1a\n" +
-	"\x15REASON_SNAPSHOT_STALE\x10\xcb\x01\x12\x1d\n" +
-	"\x18REASON_SNAPSHOT_MISMATCH\x10\xcc\x01\x12\x1c\n" +
+	"\x15REASON_SNAPSHOT_STALE\x10\xcb\x01\x12 \n" +
+	"\x1bREASON_SNAPSHOT_CONTRADICTS\x10\xcc\x01\x12\x1c\n" +
 	"\x17REASON_POLICY_NOT_FOUND\x10\xcd\x01\x12\x1a\n" +
 	"\x15REASON_POLICY_INVALID\x10\xce\x01\x12\x1c\n" +
 	"\x17REASON_POLICY_TOO_LARGE\x10\xd4\x01\x12\x18\n" +
@@ -744,7 +842,13 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x1aREASON_POLICY_NOT_APPROVED\x10\xd0\x01\x12\x1c\n" +
 	"\x17REASON_REVISION_CHANGED\x10\xd1\x01\x12\x1b\n" +
 	"\x16REASON_TENANTS_INVALID\x10\xd2\x01\x12\"\n" +
-	"\x1dREASON_TENANT_NOT_PROVISIONED\x10\xd3\x01\x12 \n" +
+	"\x1dREASON_TENANT_NOT_PROVISIONED\x10\xd3\x01\x12&\n" +
+	"!REASON_TENANT_NOT_CONFIGURED_HERE\x10\xd5\x01\x12\x1f\n" +
+	"\x1aREASON_SNAPSHOT_UNREADABLE\x10\xd6\x01\x12\x1a\n" +
+	"\x15REASON_POLICY_CORRUPT\x10\xd7\x01\x12\x1e\n" +
+	"\x19REASON_POLICY_UNAVAILABLE\x10\xd8\x01\x12\x1b\n" +
+	"\x16REASON_POLICY_UNSTATED\x10\xd9\x01\x12!\n" +
+	"\x1cREASON_DIRECTORY_UNAVAILABLE\x10\xda\x01\x12 \n" +
 	"\x1bREASON_RECEIPTS_NOT_ENABLED\x10\xfa\x01\x12\x1f\n" +
 	"\x1aREASON_RECEIPT_UNAVAILABLE\x10\xfb\x01\x12\x1b\n" +
 	"\x16REASON_RECEIPT_INVALID\x10\x80\x02\x12\x19\n" +
@@ -759,7 +863,8 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x12REASON_NO_MESSAGES\x10\xb0\x02\x12\x1c\n" +
 	"\x17REASON_MESSAGES_INVALID\x10\xbe\x02\x12\x1f\n" +
 	"\x1aREASON_MAX_TOKENS_REQUIRED\x10\xb1\x02\x12\x1d\n" +
-	"\x18REASON_INVALID_PARAMETER\x10\xb2\x02\x12\x1a\n" +
+	"\x18REASON_INVALID_PARAMETER\x10\xb2\x02\x12\x1e\n" +
+	"\x19REASON_PARAMETER_RESERVED\x10\xc0\x02\x12\x1a\n" +
 	"\x15REASON_PARAMS_INVALID\x10\xbd\x02\x12!\n" +
 	"\x1cREASON_UNSUPPORTED_PARAMETER\x10\xb3\x02\x12\x1e\n" +
 	"\x19REASON_STREAM_NOT_ALLOWED\x10\xb4\x02\x12\x1a\n" +

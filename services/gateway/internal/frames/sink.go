@@ -33,8 +33,9 @@ type Sink struct {
 	buf      []byte
 	deadline time.Time // of the next flush, as last set
 	timer    *time.Timer
-	wrote    bool // since the timer last fired
+	wrote    bool // since the timer was last set
 	open     bool
+	starting bool // the timer was set in this very call
 	closed   bool
 	err      error
 	frames   int64
@@ -128,7 +129,7 @@ func (s *Sink) start() {
 	if s.open || s.closed {
 		return
 	}
-	s.open = true
+	s.open, s.starting = true, true
 	s.buf = s.enc.Start(s.buf)
 	if s.timer == nil {
 		s.timer = time.AfterFunc(s.keepAlive, s.tick)
@@ -149,7 +150,6 @@ func (s *Sink) tick() {
 	case !s.open:
 		s.start() // resets the timer
 		_ = s.flush()
-		s.wrote = false
 		return
 	case !s.wrote:
 		s.buf = append(s.buf, ping...)
@@ -172,7 +172,7 @@ func (s *Sink) flush() error {
 		err = s.rc.Flush()
 	}
 	s.buf = s.buf[:0]
-	s.wrote = true
+	s.wrote, s.starting = !s.starting, false
 	if err != nil {
 		s.err = err
 		s.cancel()

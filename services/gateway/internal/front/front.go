@@ -106,7 +106,8 @@ func (s *Server) OpsHandler() http.Handler {
 }
 
 func (s *Server) health(mux *http.ServeMux) {
-	mux.HandleFunc("GET /health/live", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /health/live", func(w http.ResponseWriter, r *http.Request) {
+		s.identify(w, r)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok"))
 	})

@@ -113,6 +113,7 @@ type build struct {
 	// reservations wraps the ledger's; refresh is the directory's interval.
 	reservations func(ledger.Reservations) ledger.Reservations
 	refresh      time.Duration
+	opened       func(gateway.Config)
 }
 
 func withReservations(wrap func(ledger.Reservations) ledger.Reservations) option {
@@ -181,6 +182,9 @@ func setup(t testing.TB, opts ...option) *world {
 	w.gw, err = gateway.New(b.cfg, deps)
 	w.must(err)
 	w.must(w.gw.Open(ctx))
+	if b.opened != nil {
+		b.opened(b.cfg)
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
 	server := &http.Server{Handler: w.gw.Handler(), ConnContext: w.gw.ConnContext, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}
@@ -399,3 +403,5 @@ func (l *logs) String() string {
 	defer l.mu.Unlock()
 	return l.buf.String()
 }
+
+func admissionID(id ident.ID) admission.AccountID { return admission.AccountID(id) }

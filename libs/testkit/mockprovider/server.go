@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -278,9 +279,7 @@ func (s *Script) play(ctx context.Context, w http.ResponseWriter, req *Request, 
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	for k, vs := range s.Header {
-		w.Header()[k] = vs
-	}
+	maps.Copy(w.Header(), s.Header)
 	if s.Status != 0 && s.Status != http.StatusOK {
 		reply(w, s.Status, s.Body)
 		return nil

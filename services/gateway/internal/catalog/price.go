@@ -15,9 +15,9 @@ type Price uint64
 const (
 	// priceMax is a million USD per million tokens: far above any vendor's
 	// price, far below what could overflow.
-	priceMax      Price = 1_000_000_000_000
-	priceDecimals       = 6
-	picoPerNano         = 1_000
+	priceMax      = Price(1_000_000_000_000)
+	priceDecimals = 6
+	picoPerNano   = 1_000
 )
 
 // Prices are a model's prices per token. CachedInput is never above Input.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -135,12 +136,8 @@ func (r *reader) scalar(n *yaml.Node, at, rule string, tags ...string) string {
 	if !r.plain(n, at) {
 		return ""
 	}
-	if n.Kind == yaml.ScalarNode {
-		for _, t := range tags {
-			if n.Tag == t {
-				return n.Value
-			}
-		}
+	if n.Kind == yaml.ScalarNode && slices.Contains(tags, n.Tag) {
+		return n.Value
 	}
 	r.fault(n, at, rule)
 	return ""

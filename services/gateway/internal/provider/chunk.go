@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 )
 
 // A chunk is what one chat.completion.chunk, or a whole chat.completion, says
@@ -182,18 +183,17 @@ func contentOf(raw json.RawMessage) (text, reasoning string, err error) {
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return "", "", err
 	}
+	var texts, thoughts strings.Builder
 	for _, raw := range parts {
 		part := objectOf(raw)
 		if part == nil {
-			text += textOf(raw)
+			texts.WriteString(textOf(raw))
 			continue
 		}
-		text += textOf(part["text"])
-		if t := part["thinking"]; !isNull(t) {
-			reasoning += thinkingOf(t)
-		}
+		texts.WriteString(textOf(part["text"]))
+		thoughts.WriteString(thinkingOf(part["thinking"]))
 	}
-	return text, reasoning, nil
+	return texts.String(), thoughts.String(), nil
 }
 
 // reasoningOf reads the first of the fields that vendors use. They often send
@@ -218,14 +218,13 @@ func thinkingOf(raw json.RawMessage) string {
 		if json.Unmarshal(raw, &parts) != nil {
 			return ""
 		}
-		var s string
+		var s strings.Builder
 		for _, p := range parts {
-			if len(p) == 0 || p[0] == '[' {
-				continue
+			if len(p) > 0 && p[0] != '[' {
+				s.WriteString(thinkingOf(p))
 			}
-			s += thinkingOf(p)
 		}
-		return s
+		return s.String()
 	case '{':
 		part := objectOf(raw)
 		for _, name := range []string{"text", "summary", "content"} {

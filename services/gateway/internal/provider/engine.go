@@ -248,7 +248,7 @@ func (e *Engine) once(ctx context.Context, req *Request, stream, ask bool) (_ *e
 	}
 	httpReq.Header = e.header(req.Route, stream)
 	watch.start()
-	resp, err := e.transport.RoundTrip(httpReq)
+	resp, err := e.transport.RoundTrip(httpReq) //nolint:bodyclose // the exchange closes it
 	watch.stop()
 	if err != nil {
 		err = broken(ctx, err, Refused, key)

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +10,7 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/internal/decide"
+	"github.com/tollgate-platform/tollgate/libs/ledger/internal/document"
 	"github.com/tollgate-platform/tollgate/libs/ledger/postgres/internal/pgq"
 )
 
@@ -54,13 +54,13 @@ func (e *Engine) CreateAccount(ctx context.Context, by ledger.Actor, n ledger.Ne
 			return err
 		}
 		made.N, err = e.q.AccountInsert(ctx, tx, insertOf(&made))
-		if violates(err) {
-			return fault.New(fault.Conflict, "ACCOUNT_EXISTS", "slug: there is already an account with this slug or id")
+		if _, taken := violates(err); taken {
+			return fault.New(fault.Conflict, "ACCOUNT_EXISTS", "slug: an account with this slug or id exists")
 		}
 		if err != nil {
 			return err
 		}
-		return e.audit(ctx, tx, now, by, entry{action: "account.create", account: made.ID, after: stateOf(&made)})
+		return e.audit(ctx, tx, now, by, entry{action: "account.create", account: made.ID, after: document.AuditAccount(made.Domain())})
 	})
 	if err != nil {
 		return ledger.Account{}, err
@@ -114,9 +114,10 @@ type mutation struct {
 }
 
 // mutate rolls a due account, changes it and writes its audit row, in one
-// transaction. The roll stands though the change is refused.
+// transaction. The roll stands though the change is refused, and isn't part of
+// the receipt. A change that changes nothing has no audit row.
 func (e *Engine) mutate(ctx context.Context, by ledger.Actor, id ident.ID, m mutation) (ledger.Change, error) {
-	if err := errors.Join(decide.CheckActor(by)); err != nil {
+	if err := decide.CheckActor(by); err != nil {
 		return ledger.Change{}, err
 	}
 	var (
@@ -142,8 +143,14 @@ func (e *Engine) mutate(ctx context.Context, by ledger.Actor, id ident.ID, m mut
 			return nil
 		}
 		c.Before, c.After = before.Domain(), a.Domain()
+		if *a == before && !rolled {
+			return nil
+		}
 		if err := e.q.AccountUpdate(ctx, tx, updateOf(a)); err != nil {
 			return err
+		}
+		if *a == before {
+			return nil
 		}
 		if m.publish != nil {
 			if err := m.publish(ctx, tx, &c); err != nil {
@@ -151,7 +158,7 @@ func (e *Engine) mutate(ctx context.Context, by ledger.Actor, id ident.ID, m mut
 			}
 		}
 		return e.audit(ctx, tx, now, by, entry{
-			action: m.action, account: id, reason: m.reason, before: stateOf(&before), after: stateOf(a),
+			action: m.action, account: id, reason: m.reason, before: document.AuditAccount(c.Before), after: document.AuditAccount(c.After),
 		})
 	})
 	if err == nil {
@@ -188,7 +195,7 @@ func (e *Engine) adjust(ctx context.Context, by ledger.Actor, account ident.ID, 
 // SetBudget implements ledger.Admin.
 func (e *Engine) SetBudget(ctx context.Context, by ledger.Actor, account ident.ID, b *ledger.BudgetSetting) (ledger.Change, error) {
 	return e.mutate(ctx, by, account, mutation{
-		action: "account.budget",
+		action: "account.set_budget",
 		change: func(ctx context.Context, tx pgx.Tx, a *decide.Account, now int64) error {
 			var settled int64
 			if b != nil {
@@ -211,7 +218,7 @@ func (e *Engine) SetBudget(ctx context.Context, by ledger.Actor, account ident.I
 // SetLimits implements ledger.Admin.
 func (e *Engine) SetLimits(ctx context.Context, by ledger.Actor, account ident.ID, l ledger.Limits) (ledger.Change, error) {
 	return e.mutate(ctx, by, account, mutation{
-		action: "account.limits",
+		action: "account.set_limits",
 		change: func(_ context.Context, _ pgx.Tx, a *decide.Account, _ int64) error { return decide.SetLimits(a, l) },
 	})
 }
@@ -220,11 +227,11 @@ func (e *Engine) SetLimits(ctx context.Context, by ledger.Actor, account ident.I
 func (e *Engine) SetStatus(ctx context.Context, by ledger.Actor, account ident.ID, s ledger.Status) (ledger.Change, error) {
 	var published int64
 	c, err := e.mutate(ctx, by, account, mutation{
-		action: "account.status",
+		action: "account.set_status",
 		change: func(_ context.Context, _ pgx.Tx, a *decide.Account, _ int64) error { return decide.SetStatus(a, by, s) },
 		publish: func(ctx context.Context, tx pgx.Tx, c *ledger.Change) error {
 			published = 0
-			if c.Before.Status == c.After.Status {
+			if c.Before.Status == c.After.Status && c.Before.Class == c.After.Class {
 				return nil
 			}
 			var err error
@@ -259,41 +266,7 @@ func (e *Engine) audit(ctx context.Context, tx pgx.Tx, now int64, by ledger.Acto
 
 func orNothing(state string) string {
 	if state == "" {
-		return "{}"
+		return document.Nothing
 	}
 	return state
-}
-
-// stateOf is what an audit row says of an account.
-func stateOf(a *decide.Account) string {
-	return jsonOf(struct {
-		Status           ledger.Status    `json:"status"`
-		StatusSetBy      ledger.Authority `json:"status_set_by"`
-		Balance          int64            `json:"balance,string"`
-		AllowanceBalance int64            `json:"allowance_balance,string"`
-		Deposited        int64            `json:"deposited,string"`
-		Expired          int64            `json:"expired,string"`
-		Withdrawn        int64            `json:"withdrawn,string"`
-		Overage          int64            `json:"overage_recorded,string"`
-		BudgetPeriod     ledger.Period    `json:"budget_period"`
-		Allowance        int64            `json:"allowance,string"`
-		PendingCut       int64            `json:"pending_cut,string"`
-		Requests         int64            `json:"requests_per_minute,string"`
-		Tokens           int64            `json:"tokens_per_minute,string"`
-		Concurrent       int64            `json:"max_concurrent,string"`
-		Uncapped         bool             `json:"uncapped"`
-	}{
-		a.Status, a.StatusSetBy, a.Balance, a.AllowanceBalance, a.Deposited, a.Expired, a.Withdrawn, a.OverageRecorded,
-		a.BudgetPeriod, a.Allowance, a.PendingCut, a.Limits.RequestsPerMinute, a.Limits.TokensPerMinute,
-		a.Limits.MaxConcurrent, a.Limits.Uncapped,
-	})
-}
-
-// jsonOf encodes a struct of plain fields, which can't fail.
-func jsonOf(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic("postgres: an audit state isn't JSON: " + err.Error())
-	}
-	return string(b)
 }

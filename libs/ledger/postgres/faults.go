@@ -20,11 +20,11 @@ func busy() error {
 }
 
 func noAccount() error {
-	return fault.New(fault.NotFound, "ACCOUNT_UNKNOWN", "account: there is no account with this id")
+	return fault.New(fault.NotFound, "ACCOUNT_NOT_FOUND", "account: there is no account with this id")
 }
 
 func noKey() error {
-	return fault.New(fault.NotFound, "KEY_UNKNOWN", "key: there is no key with this id")
+	return fault.New(fault.NotFound, "KEY_NOT_FOUND", "key: there is no key with this id")
 }
 
 // fault makes any error one for callers. PostgreSQL's text stays in the cause.
@@ -41,13 +41,13 @@ func (e *Engine) fault(err error) error {
 	if unavailable(err) {
 		return lane.Unavailable(err)
 	}
-	return fault.Because(fault.Internal, "LEDGER_STORAGE", "the ledger could not read or write its rows", err)
+	return fault.Because(fault.Internal, "LEDGER_INCONSISTENT", "the ledger could not read or write its rows", err)
 }
 
 // grouped marks what a group's members can't be rescued from by running them
-// again one by one.
+// again one by one. A deadlock's victim can: the other side has gone on.
 func grouped(err error) error {
-	if err != nil && unavailable(err) {
+	if err != nil && unavailable(err) && !repeatable(err) {
 		return fmt.Errorf("%w: %w", lane.ErrUnavailable, err)
 	}
 	return err
@@ -71,7 +71,13 @@ func unavailable(err error) bool {
 		"58": // system error
 		return true
 	}
-	return pg.Code == lockNotAvailable || pg.Code == deadlock || pg.Code == serialization
+	return pg.Code == lockNotAvailable || repeatable(err)
+}
+
+// repeatable says whether the same transaction may succeed at once.
+func repeatable(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == deadlock || pg.Code == serialization)
 }
 
 // The SQLSTATEs the engine tells apart.
@@ -82,8 +88,12 @@ const (
 	serialization    = "40001"
 )
 
-// violates says whether err is a second row with a unique value.
-func violates(err error) bool {
+// violates says whether err is a second row with a unique value, and of which
+// constraint.
+func violates(err error) (constraint string, yes bool) {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == uniqueViolation
+	if !ok || pg.Code != uniqueViolation {
+		return "", false
+	}
+	return pg.ConstraintName, true
 }

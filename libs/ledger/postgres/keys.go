@@ -10,6 +10,7 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/internal/decide"
+	"github.com/tollgate-platform/tollgate/libs/ledger/internal/document"
 	"github.com/tollgate-platform/tollgate/libs/ledger/postgres/internal/pgq"
 )
 
@@ -47,11 +48,8 @@ func (e *Engine) PutKey(ctx context.Context, by ledger.Actor, k ledger.Key) (led
 			}
 			err = e.redeclareKey(ctx, tx, *old, k)
 		}
-		if violates(err) {
-			return fault.New(fault.Conflict, "KEY_EXISTS", "key: its name is taken in this account, or its secret belongs to another key")
-		}
 		if err != nil {
-			return err
+			return taken(err)
 		}
 		changed = true
 		return e.stampKey(ctx, tx, now, by, "key.put", old, &k)
@@ -68,12 +66,25 @@ func (e *Engine) PutKey(ctx context.Context, by ledger.Actor, k ledger.Key) (led
 // redeclarable says whether old may become k.
 func redeclarable(old *ledger.Key, k ledger.Key) error {
 	if old.Account != k.Account {
-		return fault.New(fault.Conflict, "KEY_EXISTS", "key: this id belongs to another account's key")
+		return fault.New(fault.Conflict, "KEY_OF_ANOTHER_ACCOUNT", "key: this id belongs to a key of another account")
 	}
-	if !old.RevokedAt.IsZero() && old.RevokedBy == ledger.ByOperator {
-		return fault.New(fault.Forbidden, "KEY_RETIRED", "key: an operator revoked it; declare a new one")
+	if old.Name != k.Name {
+		return fault.New(fault.Conflict, "KEY_NAME_FIXED", "name: the name of a key never changes")
 	}
-	return nil
+	return decide.KeyMayReturn(old)
+}
+
+// taken names what a second key has that must be unique.
+func taken(err error) error {
+	switch constraint, yes := violates(err); {
+	case !yes:
+		return err
+	case constraint == "keys_account_n_name_key":
+		return fault.New(fault.Conflict, "KEY_NAME_TAKEN", "name: the account has another key with this name")
+	case constraint == "keys_principal":
+		return fault.New(fault.Conflict, "SECRET_TAKEN", "digest: another live key has this secret")
+	}
+	return fault.New(fault.Conflict, "KEY_OF_ANOTHER_ACCOUNT", "key: this id was taken at the same time")
 }
 
 // sameKey says whether declaring k changes nothing of old.
@@ -110,35 +121,24 @@ func (e *Engine) updateKey(ctx context.Context, tx pgx.Tx, k ledger.Key) error {
 // stampKey writes the audit row of a changed key and gives it its revision,
 // and the tombstone its change may have left, too.
 func (e *Engine) stampKey(ctx context.Context, tx pgx.Tx, now int64, by ledger.Actor, action string, old, k *ledger.Key) error {
-	n := entry{action: action, account: k.Account, subject: k.ID.String(), after: keyState(k)}
-	principals := [][]byte{k.Principal[:]}
-	if old != nil {
-		n.before = keyState(old)
-		principals = append(principals, old.Principal[:])
-	}
-	if err := e.audit(ctx, tx, now, by, n); err != nil {
-		return err
-	}
 	revision, err := e.advance(ctx, tx, "keys")
 	if err != nil {
 		return err
 	}
 	k.Revision = revision
+	n := entry{action: action, account: k.Account, subject: k.ID.String(), after: document.AuditKey(*k)}
+	principals := [][]byte{k.Principal[:]}
+	if old != nil {
+		n.before = document.AuditKey(*old)
+		principals = append(principals, old.Principal[:])
+	}
+	if err := e.audit(ctx, tx, now, by, n); err != nil {
+		return err
+	}
 	if err := e.q.KeyStamp(ctx, tx, pgq.KeyStampParams{Revision: revision, KeyID: k.ID[:]}); err != nil {
 		return err
 	}
 	return e.q.TombstonesStamp(ctx, tx, pgq.TombstonesStampParams{Revision: revision, Principals: principals})
-}
-
-// keyState is what an audit row says of a key: no digest, no principal.
-func keyState(k *ledger.Key) string {
-	return jsonOf(struct {
-		Name      string           `json:"name"`
-		Origin    ledger.Authority `json:"origin"`
-		NotAfter  int64            `json:"not_after_ns,string"`
-		RevokedAt int64            `json:"revoked_at_ns,string"`
-		RevokedBy ledger.Authority `json:"revoked_by"`
-	}{k.Name, k.Origin, decide.Nanos(k.NotAfter), decide.Nanos(k.RevokedAt), k.RevokedBy})
 }
 
 // RevokeKey implements ledger.Admin.
@@ -164,20 +164,14 @@ func (e *Engine) RevokeKey(ctx context.Context, by ledger.Actor, key ident.ID) (
 			return noKey()
 		}
 		k = *old
-		if !old.RevokedAt.IsZero() {
-			if by.Authority != ledger.ByOperator || old.RevokedBy == ledger.ByOperator {
-				return nil
-			}
-			// An operator takes the revocation over: configuration can't undo it any more.
-			k.RevokedBy = by.Authority
-			if err := e.updateKey(ctx, tx, k); err != nil {
-				return err
-			}
-			return e.audit(ctx, tx, now, by, entry{
-				action: "key.revoke", account: account, subject: key.String(), before: keyState(old), after: keyState(&k),
-			})
+		switch {
+		case old.RevokedAt.IsZero():
+			k.RevokedAt = instant(now)
+		case old.RevokedBy == ledger.ByOperator || by.Authority != ledger.ByOperator:
+			return nil
 		}
-		k.RevokedAt, k.RevokedBy = instant(now), by.Authority
+		// An operator takes a revocation over: configuration can't undo it any more.
+		k.RevokedBy = by.Authority
 		if err := e.updateKey(ctx, tx, k); err != nil {
 			return err
 		}
@@ -252,8 +246,7 @@ func (e *Engine) AccountKeys(ctx context.Context, account ident.ID) ([]ledger.Ke
 	})
 }
 
-// ListKeys implements ledger.KeySource. A key past its end is listed until it
-// is revoked: who uses the page knows the time, too.
+// ListKeys implements ledger.KeySource.
 func (e *Engine) ListKeys(ctx context.Context, after ident.ID, limit int) (ledger.KeyPage, error) {
 	limit, err := decide.PageLimit(limit)
 	if err != nil {
@@ -264,7 +257,7 @@ func (e *Engine) ListKeys(ctx context.Context, after ident.ID, limit int) (ledge
 		if err != nil {
 			return ledger.KeyPage{}, err
 		}
-		rows, err := e.q.KeysLivePage(ctx, tx, pgq.KeysLivePageParams{After: after[:], MaxRows: int64(limit) + 1})
+		rows, err := e.q.KeysLivePage(ctx, tx, pgq.KeysLivePageParams{After: after[:], NowNs: now, MaxRows: int64(limit) + 1})
 		if err != nil {
 			return ledger.KeyPage{}, err
 		}

@@ -3,8 +3,8 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,55 +12,24 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/internal/decide"
+	"github.com/tollgate-platform/tollgate/libs/ledger/internal/document"
 	"github.com/tollgate-platform/tollgate/libs/ledger/postgres/internal/pgq"
 )
-
-// document is a SnapshotDoc as stored.
-type document struct {
-	Account        ident.ID             `json:"account"`
-	Slug           string               `json:"slug"`
-	Key            ident.ID             `json:"key"`
-	KeyName        string               `json:"key_name"`
-	Status         ledger.Status        `json:"status"`
-	Class          ledger.CapacityClass `json:"capacity_class"`
-	Permissions    uint64               `json:"permissions,string"`
-	PolicyRevision []byte               `json:"policy_revision"`
-	ValidUntil     int64                `json:"valid_until_ns,string"`
-	MaxItems       int64                `json:"max_items_per_request,string"`
-	MaxConcurrent  int64                `json:"max_concurrent,string"`
-}
-
-func toDocument(d ledger.SnapshotDoc) []byte {
-	return []byte(jsonOf(document{
-		d.Account, d.Slug, d.Key, d.KeyName, d.Status, d.Class, d.Permissions, d.PolicyRevision[:],
-		decide.Nanos(d.ValidUntil), d.Limits.MaxItemsPerRequest, d.Limits.MaxConcurrent,
-	}))
-}
-
-var errDocument = errors.New("a stored snapshot document can't be decoded")
-
-func fromDocument(b []byte) (ledger.SnapshotDoc, error) {
-	var d document
-	if err := json.Unmarshal(b, &d); err != nil || len(d.PolicyRevision) != 32 || !d.Status.Valid() {
-		return ledger.SnapshotDoc{}, errDocument
-	}
-	return ledger.SnapshotDoc{
-		Account: d.Account, Slug: d.Slug, Key: d.Key, KeyName: d.KeyName, Status: d.Status, Class: d.Class,
-		Permissions: d.Permissions, PolicyRevision: [32]byte(d.PolicyRevision), ValidUntil: instant(d.ValidUntil),
-		Limits: ledger.SnapshotLimits{MaxItemsPerRequest: d.MaxItems, MaxConcurrent: d.MaxConcurrent},
-	}, nil
-}
 
 // PublishSnapshot implements ledger.Admin.
 func (e *Engine) PublishSnapshot(ctx context.Context, by ledger.Actor, p ledger.Principal, doc ledger.SnapshotDoc) (int64, error) {
 	if err := decide.CheckActor(by); err != nil {
 		return 0, err
 	}
-	if (p == ledger.Principal{}) {
-		return 0, fault.New(fault.Invalid, "PRINCIPAL_MISSING", "principal: the fingerprint of the secret is required")
+	if err := decide.CheckSnapshot(p, &doc); err != nil {
+		return 0, err
+	}
+	body, err := document.EncodeSnapshot(doc)
+	if err != nil {
+		return 0, e.fault(err)
 	}
 	var generation, revision int64
-	err := e.exclusive(ctx, doc.Account, func(ctx context.Context, tx pgx.Tx, now int64) error {
+	err = e.exclusive(ctx, doc.Account, func(ctx context.Context, tx pgx.Tx, now int64) error {
 		revision = 0
 		k, err := e.lockKey(ctx, tx, doc.Key)
 		if err != nil {
@@ -77,19 +46,23 @@ func (e *Engine) PublishSnapshot(ctx context.Context, by ledger.Actor, p ledger.
 		if err != nil {
 			return err
 		}
-		body := toDocument(doc)
 		generation = 1
+		before := document.Nothing
 		if old != nil {
 			if old.Tombstone == 0 && old.AccountN == a.N && bytes.Equal(old.Document, body) {
 				generation = old.Generation
 				return nil
 			}
 			generation = old.Generation + 1
+			before = document.AuditPublication(old.Generation, [32]byte{})
 		}
 		if err := e.storeSnapshot(ctx, tx, p, generation, a.N, doc.Key, 0, body); err != nil {
 			return err
 		}
-		if err := e.audit(ctx, tx, now, by, entry{action: "snapshot.publish", account: a.ID, subject: doc.Key.String(), after: string(body)}); err != nil {
+		if err := e.audit(ctx, tx, now, by, entry{
+			action: "snapshot.publish", account: a.ID, subject: doc.Key.String(),
+			before: before, after: document.AuditPublication(generation, doc.PolicyRevision),
+		}); err != nil {
 			return err
 		}
 		revision, err = e.advance(ctx, tx, "snapshots")
@@ -110,20 +83,14 @@ func (e *Engine) PublishSnapshot(ctx context.Context, by ledger.Actor, p ledger.
 // publishable refuses a document that contradicts its account or its key. A
 // principal without a key (a zero id) belongs to the account alone.
 func publishable(a *decide.Account, k *ledger.Key, p ledger.Principal, doc ledger.SnapshotDoc) error {
-	if doc.Status != a.Status {
-		return fault.New(fault.Conflict, "SNAPSHOT_STATUS_MISMATCH", "status: the account has another one")
-	}
-	if doc.Class != a.Class {
-		return fault.New(fault.Conflict, "SNAPSHOT_CLASS_MISMATCH", "capacity_class: the account has another one")
+	if err := decide.SnapshotAgrees(a, &doc); err != nil {
+		return err
 	}
 	if doc.Key.IsZero() {
 		return nil
 	}
-	if k == nil || k.Account != a.ID {
-		return noKey()
-	}
-	if !k.RevokedAt.IsZero() || k.Principal != p {
-		return fault.New(fault.Conflict, "SNAPSHOT_KEY_MISMATCH", "principal: the key is revoked or has another secret")
+	if k == nil || k.Account != a.ID || k.Principal != p || !k.RevokedAt.IsZero() {
+		return fault.New(fault.Conflict, "SNAPSHOT_CONTRADICTS", "key: a snapshot names a key of its account that isn't revoked and has its principal")
 	}
 	return nil
 }
@@ -145,7 +112,7 @@ func (e *Engine) storeSnapshot(ctx context.Context, tx pgx.Tx, p ledger.Principa
 		Principal: p[:], Generation: generation, AccountN: accountN, KeyID: key[:], Tombstone: tombstone, Document: body,
 	})
 	if err == nil && stored != 1 {
-		return fault.New(fault.Conflict, "SNAPSHOT_STALE", "generation: a later one is stored; read it and try again")
+		return fault.New(fault.Internal, "LEDGER_INCONSISTENT", "the ledger found a snapshot whose generation went back")
 	}
 	return err
 }
@@ -179,13 +146,17 @@ func (e *Engine) republish(ctx context.Context, tx pgx.Tx, c *ledger.Change) (in
 		}
 		for _, r := range rows {
 			after = r.Principal
-			doc, err := fromDocument(r.Document)
+			doc, err := document.DecodeSnapshot(r.Document)
 			if err != nil {
 				c.Unreadable++
 				continue
 			}
 			doc.Status, doc.Class = c.After.Status, c.After.Class
-			if err := e.storeSnapshot(ctx, tx, ledger.Principal(r.Principal), r.Generation+1, accountN, doc.Key, 0, toDocument(doc)); err != nil {
+			body, err := document.EncodeSnapshot(doc)
+			if err != nil {
+				return 0, err
+			}
+			if err := e.storeSnapshot(ctx, tx, ledger.Principal(r.Principal), r.Generation+1, accountN, doc.Key, 0, body); err != nil {
 				return 0, err
 			}
 			raised = append(raised, r.Principal)
@@ -231,6 +202,9 @@ func (e *Engine) GetSnapshot(ctx context.Context, p ledger.Principal) (ledger.Sn
 		if err != nil {
 			return ledger.Snapshot{}, err
 		}
+		if len(all) == 0 {
+			return ledger.Snapshot{}, fault.New(fault.Internal, "SNAPSHOT_UNREADABLE", "principal: the stored snapshot can't be read; publish it again")
+		}
 		return all[0], nil
 	})
 }
@@ -261,7 +235,8 @@ func (e *Engine) ListSnapshots(ctx context.Context, after ledger.Principal, limi
 }
 
 // present decodes rows and stamps what their accounts can still spend. A row
-// that can't be decoded is an Internal fault: its principal isn't unknown.
+// that can't be decoded is logged and left out: its principal is refused, and
+// the others are served.
 func (e *Engine) present(ctx context.Context, tx pgx.Tx, now int64, rows []pgq.Snapshots) ([]ledger.Snapshot, error) {
 	seen := map[int64]*decide.Account{}
 	var ns []int64
@@ -285,8 +260,10 @@ func (e *Engine) present(ctx context.Context, tx pgx.Tx, now int64, rows []pgq.S
 			Generation: r.Generation, Revision: r.Revision,
 		}
 		if a := seen[r.AccountN]; r.Tombstone == 0 && a != nil {
-			if s.Doc, err = fromDocument(r.Document); err != nil {
-				return nil, fault.Because(fault.Internal, "SNAPSHOT_UNREADABLE", "a stored snapshot can't be decoded; publish it again", err)
+			if s.Doc, err = document.DecodeSnapshot(r.Document); err != nil {
+				e.opts.Log.LogAttrs(ctx, slog.LevelError, "snapshot_unreadable",
+					slog.String("key_id", ident.ID(r.KeyID).String()), slog.Any("error", err))
+				continue
 			}
 			s.State, s.Budget = ledger.SnapshotPresent, decide.Budget(*a, now)
 		}

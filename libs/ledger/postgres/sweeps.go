@@ -3,12 +3,12 @@ package postgres
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/internal/decide"
@@ -19,11 +19,12 @@ const lapseSweep = "lapse"
 
 // LapseReservations implements ledger.Sweeps.
 func (e *Engine) LapseReservations(ctx context.Context, ttl time.Duration, limit int) (ledger.SweepReport, error) {
-	if err := passable(limit); err != nil {
+	limit, err := decide.PageLimit(limit)
+	if err != nil {
 		return ledger.SweepReport{}, err
 	}
-	if ttl <= 0 || ttl > decide.MaxTTL {
-		return ledger.SweepReport{}, fault.New(fault.Invalid, "TTL_INVALID", "ttl: longer than 0 and at most 1 hour")
+	if err := decide.CheckTTL(ttl); err != nil {
+		return ledger.SweepReport{}, err
 	}
 	cutoff, waiting, err := e.beginLapse(ctx, ttl)
 	if err != nil || waiting {
@@ -50,15 +51,8 @@ func (e *Engine) LapseReservations(ctx context.Context, ttl time.Duration, limit
 			return report, err
 		}
 	}
+	report.More = report.More && report.Done > 0 // rows that can't be swept don't make it run for ever
 	return report, nil
-}
-
-// passable refuses a pass without a bound.
-func passable(limit int) error {
-	if limit < 1 || limit > ledger.MaxPage {
-		return fault.New(fault.Invalid, "LIMIT_INVALID", "limit: between 1 and 4096")
-	}
-	return nil
 }
 
 // beginLapse notes in the sweep's memory that it runs, and gives the pass's
@@ -67,25 +61,17 @@ func passable(limit int) error {
 func (e *Engine) beginLapse(ctx context.Context, ttl time.Duration) (cutoff int64, waiting bool, err error) {
 	err = e.background(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		memory, err := e.q.SweepLock(ctx, tx, lapseSweep)
-		first := errors.Is(err, pgx.ErrNoRows)
-		if err != nil && !first {
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
 		if cutoff, err = e.now(ctx, tx); err != nil {
 			return err
 		}
-		if first {
-			memory.LastSuccess = cutoff
-		}
-		if cutoff-memory.LastSuccess > int64(ttl) {
-			memory.WaitsUntil = cutoff + int64(ttl)
-		}
-		if waiting = cutoff < memory.WaitsUntil; !waiting {
-			memory.WaitsUntil = 0
-		}
-		return e.q.SweepUpsert(ctx, tx, pgq.SweepUpsertParams{
-			Name: lapseSweep, LastSuccess: max(cutoff, memory.LastSuccess), WaitsUntil: memory.WaitsUntil,
-		})
+		// Another replica's pass may have read its time after this one's.
+		cutoff = max(cutoff, memory.LastSuccess)
+		waits, turn := decide.LapseTurn(memory.LastSuccess, memory.WaitsUntil, cutoff, ttl)
+		waiting = !turn
+		return e.q.SweepUpsert(ctx, tx, pgq.SweepUpsertParams{Name: lapseSweep, LastSuccess: cutoff, WaitsUntil: waits})
 	})
 	return cutoff, waiting, err
 }
@@ -126,8 +112,10 @@ func (e *Engine) lapse(ctx context.Context, l int, cutoff int64, accounts, reque
 					continue
 				}
 				billed, lapsed, err := d.state.Lapse(r)
-				if err != nil {
-					return err
+				if err != nil { // its own numbers contradict each other; the others are swept
+					e.opts.Log.LogAttrs(ctx, slog.LevelError, "reservation_not_swept",
+						slog.String("request_id", id.String()), slog.Any("error", err))
+					continue
 				}
 				if lapsed {
 					done++
@@ -168,7 +156,8 @@ func (e *Engine) sweepGroup(ctx context.Context, l int, frozen int64, accounts, 
 
 // RollDuePeriods implements ledger.Sweeps.
 func (e *Engine) RollDuePeriods(ctx context.Context, limit int) (ledger.SweepReport, error) {
-	if err := passable(limit); err != nil {
+	limit, err := decide.PageLimit(limit)
+	if err != nil {
 		return ledger.SweepReport{}, err
 	}
 	var now int64
@@ -235,14 +224,15 @@ const minutesMin = time.Hour
 // Prune implements ledger.Sweeps: closed reservations first, then events, then
 // minutes, limit rows in all.
 func (e *Engine) Prune(ctx context.Context, r ledger.Retention, limit int) (ledger.SweepReport, error) {
-	if err := passable(limit); err != nil {
+	limit, err := decide.PageLimit(limit)
+	if err != nil {
 		return ledger.SweepReport{}, err
 	}
-	if r.Reservations < 0 || r.Events < 0 || r.Minutes < 0 {
-		return ledger.SweepReport{}, fault.New(fault.Invalid, "RETENTION_INVALID", "retention: at least 0, where 0 keeps for ever")
+	if err := decide.CheckRetention(r); err != nil {
+		return ledger.SweepReport{}, err
 	}
 	var done int64
-	err := e.background(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = e.background(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		done = 0
 		now, err := e.now(ctx, tx)
 		if err != nil {

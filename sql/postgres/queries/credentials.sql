@@ -31,12 +31,11 @@ WHERE key_id = @key_id;
 UPDATE keys SET revision = @revision WHERE key_id = @key_id;
 
 -- name: KeysLivePage :many
--- KeysLivePage reads keys that aren't revoked in id order after the given id.
--- One past its end is listed with it: readers know the time, too.
+-- KeysLivePage reads live keys in id order after the given id.
 SELECT k.key_id, a.account_id, k.name, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision
 FROM keys AS k
 JOIN accounts AS a ON a.account_n = k.account_n
-WHERE k.revoked_at = 0 AND k.key_id > @after
+WHERE k.revoked_at = 0 AND (k.not_after = 0 OR k.not_after > @now_ns) AND k.key_id > @after
 ORDER BY k.key_id
 LIMIT @max_rows::bigint;
 

@@ -242,12 +242,13 @@ const KeysLivePage = `-- name: KeysLivePage :many
 SELECT k.key_id, a.account_id, k.name, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision
 FROM keys AS k
 JOIN accounts AS a ON a.account_n = k.account_n
-WHERE k.revoked_at = 0 AND k.key_id > $1
+WHERE k.revoked_at = 0 AND (k.not_after = 0 OR k.not_after > $1) AND k.key_id > $2
 ORDER BY k.key_id
-LIMIT $2::bigint
+LIMIT $3::bigint
 `
 
 type KeysLivePageParams struct {
+	NowNs   int64
 	After   []byte
 	MaxRows int64
 }
@@ -265,10 +266,9 @@ type KeysLivePageRow struct {
 	Revision  int64
 }
 
-// KeysLivePage reads keys that aren't revoked in id order after the given id.
-// One past its end is listed with it: readers know the time, too.
+// KeysLivePage reads live keys in id order after the given id.
 func (q *Queries) KeysLivePage(ctx context.Context, db DBTX, arg KeysLivePageParams) ([]KeysLivePageRow, error) {
-	rows, err := db.Query(ctx, KeysLivePage, arg.After, arg.MaxRows)
+	rows, err := db.Query(ctx, KeysLivePage, arg.NowNs, arg.After, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}

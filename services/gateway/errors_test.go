@@ -27,26 +27,30 @@ func (w *world) rows() string {
 	defer db.Close()
 	var out strings.Builder
 	for _, table := range w.column(db, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name`) {
-		fmt.Fprintf(&out, "== %s\n", table)
-		rows, err := db.QueryContext(w.ctx(), "SELECT * FROM "+table) //nolint:gosec // a table's own name
-		w.must(err)
-		columns, err := rows.Columns()
-		w.must(err)
-		var lines []string
-		for rows.Next() {
-			values, into := make([]any, len(columns)), make([]any, len(columns))
-			for i := range values {
-				into[i] = &values[i]
-			}
-			w.must(rows.Scan(into...))
-			lines = append(lines, fmt.Sprintln(values...))
-		}
-		w.must(rows.Err())
-		rows.Close()
-		sort.Strings(lines)
-		out.WriteString(strings.Join(lines, ""))
+		fmt.Fprintf(&out, "== %s\n%s", table, w.table(db, table))
 	}
 	return out.String()
+}
+
+func (w *world) table(db *sql.DB, table string) string {
+	w.Helper()
+	rows, err := db.QueryContext(w.ctx(), "SELECT * FROM "+table)
+	w.must(err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	w.must(err)
+	var lines []string
+	for rows.Next() {
+		values, into := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		w.must(rows.Scan(into...))
+		lines = append(lines, fmt.Sprintln(values...))
+	}
+	w.must(rows.Err())
+	sort.Strings(lines)
+	return strings.Join(lines, "")
 }
 
 func (w *world) column(db *sql.DB, query string) []string {

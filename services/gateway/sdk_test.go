@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -152,7 +153,7 @@ func TestOfficialSDK(t *testing.T) {
 		broke := chat("echo", "x")
 		broke.MaxTokens = sdk.Int(60)
 		_, err := client.Chat.Completions.New(w.ctx(), broke)
-		if e, ok := errors.AsType[*sdk.Error](err); !ok || e.StatusCode != 402 || e.Code != "budget_exhausted" || e.Type != "billing_error" {
+		if e, ok := errors.AsType[*sdk.Error](err); !ok || e.StatusCode != http.StatusPaymentRequired || e.Code != "budget_exhausted" || e.Type != "billing_error" {
 			t.Errorf("%v", err)
 		}
 		w.settled("acme")

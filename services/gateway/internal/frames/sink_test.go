@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,15 +16,31 @@ import (
 
 // wire is a ResponseWriter that notes each flush as one string.
 type wire struct {
-	header  http.Header
+	header http.Header
+
+	mu      sync.Mutex // guards everything below: the sink's timer writes, too
 	pending strings.Builder
-	flushes []string
+	done    []string
 	fail    error
+}
+
+func (w *wire) flushes() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.done)
+}
+
+func (w *wire) failWith(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = err
 }
 
 func (w *wire) Header() http.Header { return w.header }
 func (w *wire) WriteHeader(int)     {}
 func (w *wire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.fail != nil {
 		return 0, w.fail
 	}
@@ -30,7 +48,9 @@ func (w *wire) Write(p []byte) (int, error) {
 }
 
 func (w *wire) Flush() {
-	w.flushes = append(w.flushes, w.pending.String())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = append(w.done, w.pending.String())
 	w.pending.Reset()
 }
 
@@ -53,13 +73,13 @@ func TestOneFlushForEachEvent(t *testing.T) {
 	}
 	_ = s.Event(&provider.Event{HasUsage: true, UpstreamID: "u1", UpstreamModel: "um"}) // says nothing: no flush
 	_ = s.End(nil, end())
-	if len(w.flushes) != 1+len(events())+1 {
-		t.Fatalf("%d flushes: %q", len(w.flushes), w.flushes)
+	if len(w.flushes()) != 1+len(events())+1 {
+		t.Fatalf("%d flushes: %q", len(w.flushes()), w.flushes())
 	}
-	if !strings.HasPrefix(w.flushes[0], "event: start\n") || !strings.HasSuffix(w.flushes[5], "[DONE]\n\n") {
-		t.Errorf("%q", w.flushes)
+	if !strings.HasPrefix(w.flushes()[0], "event: start\n") || !strings.HasSuffix(w.flushes()[5], "[DONE]\n\n") {
+		t.Errorf("%q", w.flushes())
 	}
-	if n, bytes := s.Sent(); n != 4 || bytes != int64(len(strings.Join(w.flushes, ""))) {
+	if n, bytes := s.Sent(); n != 4 || bytes != int64(len(strings.Join(w.flushes(), ""))) {
 		t.Errorf("sent %d frames, %d bytes", n, bytes)
 	}
 }
@@ -73,20 +93,20 @@ func TestKeepAliveOnlyWhenIdle(t *testing.T) {
 		s := NewSink(w, NewNormalized(head()), 15*time.Second, func() {})
 		_ = s.Open()
 		wait := func(d time.Duration) int {
-			before := len(w.flushes)
+			before := len(w.flushes())
 			<-time.After(d)
 			synctest.Wait()
-			return len(w.flushes) - before
+			return len(w.flushes()) - before
 		}
 		if got := wait(31 * time.Second); got != 1+1 {
-			t.Fatalf("%d pings in 31 s of silence, want 2: %q", got, w.flushes)
+			t.Fatalf("%d pings in 31 s of silence, want 2: %q", got, w.flushes())
 		}
 		_ = s.Event(&provider.Event{Text: "x"})
 		if got := wait(14 * time.Second); got != 0 {
-			t.Errorf("a ping %v after an event", w.flushes)
+			t.Errorf("a ping %v after an event", w.flushes())
 		}
-		if got := wait(15 * time.Second); got != 1 || w.flushes[len(w.flushes)-1] != ": ping\n\n" {
-			t.Errorf("%d pings: %q", got, w.flushes)
+		if got := wait(15 * time.Second); got != 1 || w.flushes()[len(w.flushes())-1] != ": ping\n\n" {
+			t.Errorf("%d pings: %q", got, w.flushes())
 		}
 		_ = s.End(nil, end())
 		if got := wait(time.Minute); got != 0 {
@@ -107,21 +127,21 @@ func TestHeldHeaders(t *testing.T) {
 		_ = s.Event(&provider.Event{UpstreamID: "role only"})
 		<-time.After(9 * time.Second)
 		synctest.Wait()
-		if len(w.flushes) != 0 {
-			t.Fatalf("sent early: %q", w.flushes)
+		if len(w.flushes()) != 0 {
+			t.Fatalf("sent early: %q", w.flushes())
 		}
 		<-time.After(time.Second)
 		synctest.Wait()
-		if len(w.flushes) != 1 || !strings.Contains(w.flushes[0], `"role":"assistant"`) {
-			t.Fatalf("after the hold: %q", w.flushes)
+		if len(w.flushes()) != 1 || !strings.Contains(w.flushes()[0], `"role":"assistant"`) {
+			t.Fatalf("after the hold: %q", w.flushes())
 		}
 		if s.Refuse() {
 			t.Error("refused after bytes were sent")
 		}
 		<-time.After(15 * time.Second)
 		synctest.Wait()
-		if len(w.flushes) != 2 || w.flushes[1] != ": ping\n\n" {
-			t.Errorf("no keep-alive after the hold: %q", w.flushes)
+		if len(w.flushes()) != 2 || w.flushes()[1] != ": ping\n\n" {
+			t.Errorf("no keep-alive after the hold: %q", w.flushes())
 		}
 		s.Close()
 
@@ -133,8 +153,8 @@ func TestHeldHeaders(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if len(early.flushes) != 0 {
-			t.Errorf("wrote after the refusal: %q", early.flushes)
+		if len(early.flushes()) != 0 {
+			t.Errorf("wrote after the refusal: %q", early.flushes())
 		}
 	})
 }
@@ -149,13 +169,13 @@ func TestAFailedWriteEndsTheExchange(t *testing.T) {
 	defer s.Close()
 	_ = s.Open()
 	gone := errors.New("gone")
-	w.fail = gone
+	w.failWith(gone)
 	if err := s.Event(&provider.Event{Text: "x"}); !errors.Is(err, gone) || cancelled != 1 {
 		t.Fatalf("%v, cancelled %d", err, cancelled)
 	}
-	w.fail = nil
-	if err := s.End(nil, end()); !errors.Is(err, gone) || len(w.flushes) != 1 {
-		t.Errorf("%v: %q", err, w.flushes)
+	w.failWith(nil)
+	if err := s.End(nil, end()); !errors.Is(err, gone) || len(w.flushes()) != 1 {
+		t.Errorf("%v: %q", err, w.flushes())
 	}
 }
 

@@ -166,17 +166,28 @@ func row(code Code) (status int, retryable bool) {
 
 // Class says under which reason metrics count r.
 func (r *Refusal) Class() Class {
-	switch r.Code {
-	case Unauthorized, Forbidden, AccountSuspended, AccountClosed:
+	switch r.Status {
+	case http.StatusUnauthorized:
 		return ClassAuth
-	case RateLimited:
-		return ClassRateLimit
-	case ConcurrencyLimited, CapacityUnavailable:
-		return ClassConcurrency
-	case BudgetExhausted:
+	case http.StatusPaymentRequired:
 		return ClassBudget
+	case http.StatusForbidden:
+		if r.Code == ModelNotAllowed {
+			return ClassPolicy
+		}
+		return ClassAuth
+	case http.StatusTooManyRequests:
+		if r.Code == ConcurrencyLimited {
+			return ClassConcurrency
+		}
+		return ClassRateLimit
+	case http.StatusServiceUnavailable:
+		if r.Code == CapacityUnavailable {
+			return ClassConcurrency
+		}
+		return ClassNone
 	}
-	if r.Status >= http.StatusBadRequest && r.Status < http.StatusInternalServerError {
+	if r.Status < http.StatusInternalServerError {
 		return ClassPolicy
 	}
 	return ClassNone

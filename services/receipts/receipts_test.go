@@ -41,7 +41,7 @@ func deps(t *testing.T) (Deps, *clock.Manual, *sdkmetric.ManualReader) {
 	now := clock.At(start)
 	return Deps{
 		Clock: now,
-		Log:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log:   slog.New(slog.DiscardHandler),
 		Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"),
 		Label: func(id ident.ID) string {
 			for _, slug := range []string{"acme", "globex"} {

@@ -115,7 +115,6 @@ type proposal struct {
 type job struct {
 	entry *receipt.Entry
 	draft *receipt.Draft
-	line  *receipt.Line // nil when the receipt was there already
 	id    string
 	done  chan error
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"strings"
@@ -33,7 +32,7 @@ var start = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 func options(d disk.Disk) Options {
 	return Options{
 		Dir: dir, Account: ident.Account(slug), AnchorEvery: 1000, Disk: d, Clock: clock.At(start),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Syncs: make(chan struct{}, 16),
+		Log: slog.New(slog.DiscardHandler), Syncs: make(chan struct{}, 16),
 	}
 }
 

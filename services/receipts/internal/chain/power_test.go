@@ -354,6 +354,10 @@ func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := m.dump()
+			records := strings.Split(again[dir+"/recovery.jsonl"], "\n")
+			if slices.Sort(records); len(slices.Compact(slices.Clone(records))) != len(records) {
+				t.Fatalf("step %d, seed %d: recorded twice: %v", failAt, seed, records)
+			}
 			if c, err = Open(options(m)); err != nil {
 				t.Fatal(err)
 			}
@@ -380,5 +384,43 @@ func (s *story) check(t *testing.T, m *memory, when string) {
 	}
 	if at != len(s.acknowledged) {
 		t.Fatalf("%s: acknowledged %d, found %d of them", when, len(s.acknowledged), at)
+	}
+}
+
+// TestAClosedChainIsDurable: what a clean end leaves survives a power cut right
+// after it, the last anchor included.
+func TestAClosedChainIsDurable(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		m := newMemory(seed)
+		if err := (&story{}).tell(t, m, 4); err != nil {
+			t.Fatal(err)
+		}
+		if before := m.dump(); !maps.Equal(before, m.reboot().dump()) {
+			t.Fatalf("seed %d: a closed chain lost something", seed)
+		}
+	}
+}
+
+// TestARecoveryIsDurableBeforeTheChainOpens: the fragment, its record and the
+// cut survive a power cut right after Open.
+func TestARecoveryIsDurableBeforeTheChainOpens(t *testing.T) {
+	t.Parallel()
+	whole := written(t)
+	for seed := range uint64(20) {
+		m := newMemory(seed)
+		for path, data := range whole {
+			m.put(path, []byte(data))
+		}
+		m.put(dir+"/receipts.jsonl", []byte(whole[dir+"/receipts.jsonl"]+`{"torn`))
+		c := mustOpen(t, options(m))
+		before := m.dump()
+		if len(before) != len(whole)+2 || before[dir+"/receipts.jsonl"] != whole[dir+"/receipts.jsonl"] {
+			t.Fatal("nothing was recovered")
+		}
+		if after := m.reboot().dump(); !maps.Equal(before, after) {
+			t.Fatalf("seed %d: a recovery was lost: %v", seed, slices.Sorted(maps.Keys(after)))
+		}
+		mustClose(t, c)
 	}
 }

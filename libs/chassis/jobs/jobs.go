@@ -101,9 +101,26 @@ func NewSQLite(ctx context.Context, path string, log *slog.Logger, list []Job) (
 	return r, nil
 }
 
-// NewPostgres makes a Runner over a schema of a PostgreSQL database that
-// MigratePostgres has prepared. The pool stays the caller's.
-func NewPostgres(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger, list []Job) (*Runner, error) {
+// poolMax bounds River's own connections to PostgreSQL.
+const poolMax = 4
+
+// NewPostgres makes a Runner over a schema that MigratePostgres has prepared,
+// with a small pool of its own.
+func NewPostgres(ctx context.Context, dsn, schema string, log *slog.Logger, list []Job) (_ *Runner, err error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("the jobs' DSN can't be parsed") // the cause may quote the password
+	}
+	cfg.MaxConns = poolMax
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("jobs schema %s: %w", schema, err)
+	}
+	defer func() {
+		if err != nil {
+			pool.Close()
+		}
+	}()
 	m, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: schema, Logger: quiet()})
 	if err != nil {
 		return nil, fmt.Errorf("jobs schema %s: %w", schema, err)
@@ -115,7 +132,7 @@ func NewPostgres(ctx context.Context, pool *pgxpool.Pool, schema string, log *sl
 	if !v.OK {
 		return nil, fmt.Errorf("jobs schema %s is not the one this build needs: run `tollgate migrate`", schema)
 	}
-	return newClient(riverpgxv5.New(pool), schema, log, list, func() error { return nil })
+	return newClient(riverpgxv5.New(pool), schema, log, list, func() error { pool.Close(); return nil })
 }
 
 // MigratePostgres creates or upgrades River's tables in schema.

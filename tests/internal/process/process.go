@@ -1,0 +1,213 @@
+// Package process runs the real tollgate binary for tests: built once a test
+// process, started on loopback with files of its own, ended by id.
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// wait bounds how long a process may take to become ready or to end.
+const wait = 60 * time.Second
+
+var (
+	buildOnce sync.Once
+	binary    string
+	errBuild  error
+)
+
+// Build compiles cmd/tollgate once and gives the binary's path. Call Clean at
+// the end of TestMain.
+func Build(t testing.TB) string {
+	t.Helper()
+	buildOnce.Do(func() {
+		dir, err := os.MkdirTemp("", "tollgate-bin-")
+		if err != nil {
+			errBuild = err
+			return
+		}
+		binary = filepath.Join(dir, "tollgate")
+		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", binary, "github.com/tollgate-platform/tollgate/cmd/tollgate")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			errBuild = fmt.Errorf("go build cmd/tollgate: %w\n%s", err, out)
+		}
+	})
+	if errBuild != nil {
+		t.Fatal(errBuild)
+	}
+	return binary
+}
+
+// Clean removes the binary.
+func Clean() {
+	if binary != "" {
+		_ = os.RemoveAll(filepath.Dir(binary))
+	}
+}
+
+// Process is one running tollgate.
+type Process struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+
+	mu      sync.Mutex
+	lines   []string
+	arrived chan struct{}
+	stderr  syncBuffer
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// Start runs tollgate with args in dir. env is added to a bare environment.
+func Start(t testing.TB, dir string, env []string, args ...string) *Process {
+	t.Helper()
+	p := &Process{t: t, done: make(chan struct{}), arrived: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.Background(), Build(t), args...)
+	p.cmd.Dir = dir
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + os.TempDir()}, env...)
+	p.cmd.Stderr = &p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.read(out)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("tollgate %s:\nstdout: %s\nstderr: %s", strings.Join(args, " "), strings.Join(p.Lines(), "\n"), p.stderr.String())
+		}
+	})
+	return p
+}
+
+func (p *Process) read(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		p.mu.Lock()
+		p.lines = append(p.lines, lines.Text())
+		close(p.arrived)
+		p.arrived = make(chan struct{})
+		p.mu.Unlock()
+	}
+	p.err = p.cmd.Wait()
+	close(p.done)
+}
+
+// Lines are the lines printed so far.
+func (p *Process) Lines() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.lines...)
+}
+
+// Stderr is what was logged so far.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// WaitLine waits for a line that contains text and gives it.
+func (p *Process) WaitLine(text string) string {
+	p.t.Helper()
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	for {
+		p.mu.Lock()
+		arrived := p.arrived
+		for _, line := range p.lines {
+			if strings.Contains(line, text) {
+				p.mu.Unlock()
+				return line
+			}
+		}
+		p.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-p.done:
+			// The last line may have come with the end.
+			for _, line := range p.Lines() {
+				if strings.Contains(line, text) {
+					return line
+				}
+			}
+			p.t.Fatalf("ended before printing %q: %v\n%s\n%s", text, p.err, strings.Join(p.Lines(), "\n"), p.stderr.String())
+		case <-deadline.C:
+			p.t.Fatalf("no %q after %s:\n%s\n%s", text, wait, strings.Join(p.Lines(), "\n"), p.stderr.String())
+		}
+	}
+}
+
+// URLs waits until serve listens and gives the public and the ops address.
+func (p *Process) URLs() (public, ops string) {
+	p.t.Helper()
+	line := p.WaitLine("tollgate serves ")
+	line = strings.TrimPrefix(line, "tollgate serves ")
+	public, ops, _ = strings.Cut(line, ", operations ")
+	return public, ops
+}
+
+// Kill ends the process as a power cut would.
+func (p *Process) Kill() {
+	p.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		p.t.Fatal(err)
+	}
+	<-p.done
+}
+
+// Signal sends a signal.
+func (p *Process) Signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Wait waits for the end and gives the exit code.
+func (p *Process) Wait() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(wait):
+		p.t.Fatalf("still running after %s", wait)
+	}
+	if p.err == nil {
+		return 0
+	}
+	exit, ok := errors.AsType[*exec.ExitError](p.err)
+	if !ok {
+		p.t.Fatal(p.err)
+	}
+	return exit.ExitCode()
+}

@@ -148,7 +148,7 @@ func (o *op) commitLost(word uint64) error {
 // quote returns the rest to the lease it came from; more draws on that lease
 // first, and what it can't fund is the excess. Without Settle the full quote
 // stands. The error is ErrOverflow for an amount above MaxCostUnits, ErrSwept,
-// or ErrMisuse, also for a second Settle.
+// or ErrMisuse, also for a second Settle. Call Done whatever it says.
 func (c Committed) Settle(actual CostUnits) error {
 	o := c.committed
 	if o == nil {
@@ -158,6 +158,9 @@ func (c Committed) Settle(actual CostUnits) error {
 		return ErrOverflow
 	}
 	if !o.word.CompareAndSwap(c.word, at(c.word, phaseSettling)) {
+		if now := o.word.Load(); now == at(c.word, phaseEmitting) || now == at(c.word, phaseSwept) {
+			return ErrSwept // Done will take the op out of use
+		}
 		return o.ended(c.word)
 	}
 	s := o.state

@@ -22,6 +22,9 @@ func keys() []guarantee {
 		{"a key revoked by an operator stays revoked, one by configuration returns", keyAuthority},
 		{"rotation keeps two live keys with an end date", keyRotation},
 		{"a principal belongs to one live key", keyPrincipal},
+		{"a key keeps its account and its name", keyFixed},
+		{"another secret under the same key leaves a tombstone of the old one", keySecretReplaced},
+		{"an operator takes a revocation over", keyTakenOver},
 		{"live keys are listed once each, in id order, under one revision", keyPages},
 	}
 }
@@ -127,8 +130,10 @@ func keyExpired(w *world) {
 	w.must(err)
 	w.Clock.Advance(time.Hour - time.Nanosecond)
 	w.granted(acme, 1)
+	same(w, "live keys", len(w.liveKeys()), 1)
 	w.Clock.Advance(time.Nanosecond)
 	w.refused(w.ask(acme, 1), ledger.RefusedKey)
+	same(w, "live keys", len(w.liveKeys()), 0)
 }
 
 func keyForeign(w *world) {
@@ -185,6 +190,49 @@ func keyPrincipal(w *world) {
 		_, err := w.Ledger.PutKey(w.Context(), w.config(), stolen)
 		w.wantKind(err, fault.Conflict, "a principal that is taken")
 	})
+}
+
+func keyFixed(w *world) {
+	acme, other := w.funded("acme", 10), w.funded("other", 10)
+	w.unchanged("moving or renaming a key", func() {
+		k := newKey(acme.id, "acme", "k1")
+		k.Account = other.id
+		_, err := w.Ledger.PutKey(w.Context(), w.config(), k)
+		w.wantKind(err, fault.Conflict, "another account's key")
+		k = newKey(acme.id, "acme", "k1")
+		k.Name = "renamed"
+		_, err = w.Ledger.PutKey(w.Context(), w.config(), k)
+		w.wantKind(err, fault.Conflict, "another name")
+		k = newKey(acme.id, "acme", "k2")
+		k.Name = "k1"
+		_, err = w.Ledger.PutKey(w.Context(), w.config(), k)
+		w.wantKind(err, fault.Conflict, "a name that is taken")
+	})
+}
+
+func keySecretReplaced(w *world) {
+	acme := w.funded("acme", 10)
+	old, generation := w.publish(acme, "acme")
+	k := newKey(acme.id, "acme", "replaced")
+	k.ID, k.Name = acme.key, "k1"
+	_, err := w.Ledger.PutKey(w.Context(), w.config(), k)
+	w.must(err)
+	dead := w.snapshot(old)
+	same(w, "the old secret's snapshot", dead.State, ledger.SnapshotRevoked)
+	same(w, "its generation", dead.Generation, generation+1)
+	same(w, "its revision", dead.Revision, w.revision())
+	w.granted(acme, 1)
+}
+
+func keyTakenOver(w *world) {
+	acme := w.funded("acme", 10)
+	_, err := w.Ledger.RevokeKey(w.Context(), w.config(), acme.key)
+	w.must(err)
+	k, err := w.Ledger.RevokeKey(w.Context(), w.operator(), acme.key)
+	w.must(err)
+	same(w, "revoked by", k.RevokedBy, ledger.ByOperator)
+	_, err = w.Ledger.PutKey(w.Context(), w.config(), newKey(acme.id, "acme", "k1"))
+	w.wantKind(err, fault.Forbidden, "re-declare a key an operator took over")
 }
 
 func keyPages(w *world) {

@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(t *testing.T, c *clock.Manual) Fixture) {
 		{"snapshots", snapshots()},
 		{"policies", policies()},
 		{"usage", usage()},
+		{"audit", audits()},
 		{"input", inputs()},
 		{"conservation", conservation()},
 		{"concurrency", concurrency()},

@@ -98,6 +98,12 @@ func snapshotContradiction(w *world) {
 		_, err = w.Ledger.PublishSnapshot(w.Context(), w.config(), p, bad)
 		w.wantKind(err, fault.Conflict, "another class")
 		bad = doc
+		bad.Slug = "other"
+		_, err = w.Ledger.PublishSnapshot(w.Context(), w.config(), p, bad)
+		w.wantKind(err, fault.Conflict, "another slug")
+		_, err = w.Ledger.PublishSnapshot(w.Context(), w.config(), ledger.Principal{1}, doc)
+		w.wantKind(err, fault.Conflict, "another principal than the key's")
+		bad = doc
 		bad.Account = idOf("nobody")
 		_, err = w.Ledger.PublishSnapshot(w.Context(), w.config(), p, bad)
 		w.wantKind(err, fault.NotFound, "no account")
@@ -128,13 +134,21 @@ func snapshotRepublished(w *world) {
 
 func snapshotUnreadable(w *world) {
 	acme := w.funded("acme", 10)
-	w.publish(acme, "acme")
+	p, _ := w.publish(acme, "acme")
 	w.must(w.Exec("UPDATE snapshots SET document = principal WHERE tombstone = 0")) // sixteen bytes that are no JSON
 	change, err := w.Ledger.SetStatus(w.Context(), w.operator(), acme.id, ledger.StatusSuspended)
 	w.must(err)
 	same(w, "republished", change.Republished, 0)
 	same(w, "unreadable", change.Unreadable, 1)
 	same(w, "status", w.account(acme.id).Status, ledger.StatusSuspended)
+	// Nobody takes it for an unknown principal, and it doesn't hide the others.
+	_, err = w.Ledger.GetSnapshot(w.Context(), p)
+	w.wantKind(err, fault.Internal, "an undecodable snapshot")
+	other := w.funded("other", 10)
+	w.publish(other, "other")
+	page, err := w.Ledger.ListSnapshots(w.Context(), ledger.Principal{}, 0)
+	w.must(err)
+	same(w, "snapshots listed", len(page.Snapshots), 1)
 }
 
 func snapshotTombstone(w *world) {

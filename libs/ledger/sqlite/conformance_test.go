@@ -23,10 +23,16 @@ func TestConformance(t *testing.T) {
 				t.Error(err)
 			}
 		})
+		// A saboteur has a connection of their own, like the sqlite3 command.
+		saboteur, err := connect(l.Path(), "OFF", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = saboteur.close() })
 		return ledgertest.Fixture{
 			Ledger: l, Clock: c,
 			Exec: func(statement string) error {
-				_, err := l.writer.db.ExecContext(t.Context(), statement)
+				_, err := saboteur.db.ExecContext(t.Context(), statement)
 				return err
 			},
 			Dump: func() string { return dump(t, l) },

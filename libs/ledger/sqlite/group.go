@@ -55,13 +55,18 @@ func (l *Ledger) CloseBatch(ctx context.Context, closes []ledger.Close) ([]ledge
 }
 
 // Group is one transaction of the decide loop; the lane calls it.
-func (l *Ledger) Group(ctx context.Context, ops []*decide.Op) error {
+func (l *Ledger) Group(ctx context.Context, ops []*decide.Op) (err error) {
 	ctx = context.WithoutCancel(ctx) // see alone
 	tx, err := l.writer.begin(ctx)
 	if err != nil {
 		return stored(err)
 	}
 	defer tx.rollback()
+	defer func() {
+		if err != nil {
+			l.memory.forget()
+		}
+	}()
 	l.state.Reset(l.now())
 	if err := l.load(ctx, tx, ops); err != nil {
 		return stored(err)
@@ -75,6 +80,7 @@ func (l *Ledger) Group(ctx context.Context, ops []*decide.Op) error {
 	if err := tx.commit(); err != nil {
 		return stored(err)
 	}
+	l.remember()
 	l.count(l.state.Counts())
 	return nil
 }
@@ -86,21 +92,18 @@ func (l *Ledger) count(c decide.Counts) {
 	l.fenced.Add(c.ClosedFenced)
 }
 
-// load fills the state with what ops touch, a query for each kind of row.
+// load fills the state with what ops touch: from memory, and a query for each
+// kind of row that isn't there.
 func (l *Ledger) load(ctx context.Context, tx *session, ops []*decide.Op) error {
+	if err := l.recall(ctx, tx); err != nil {
+		return err
+	}
 	l.needs.Collect(ops)
 	if err := l.loadAccounts(ctx, tx); err != nil {
 		return err
 	}
-	if len(l.needs.Keys) > 0 {
-		rows, err := l.queries.KeysLoad(ctx, tx, l.work.ids(l.needs.Keys))
-		if err != nil {
-			return err
-		}
-		for i := range rows {
-			r := &rows[i]
-			l.state.AddKey(&decide.Key{ID: ident.ID(r.KeyID), AccountN: r.AccountN, NotAfter: r.NotAfter, RevokedAt: r.RevokedAt})
-		}
+	if err := l.loadKeys(ctx, tx); err != nil {
+		return err
 	}
 	if len(l.needs.Requests) > 0 {
 		rows, err := l.queries.ReservationsLoad(ctx, tx, l.work.ids(l.needs.Requests))
@@ -120,31 +123,57 @@ func (l *Ledger) load(ctx context.Context, tx *session, ops []*decide.Op) error 
 }
 
 func (l *Ledger) loadAccounts(ctx context.Context, tx *session) error {
-	if len(l.needs.Accounts) == 0 {
+	ids := missing(l.needs.Accounts, l.memory.accounts, l.state.AddAccount)
+	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := l.queries.AccountsLoad(ctx, tx, l.work.ids(l.needs.Accounts))
+	rows, err := l.queries.AccountsLoad(ctx, tx, l.work.ids(ids))
 	if err != nil {
 		return err
 	}
 	for i := range rows {
-		l.state.AddAccount(fromRowAccount(&rows[i]))
+		a := fromRowAccount(&rows[i])
+		l.memory.accounts[a.ID] = a
+		l.state.AddAccount(a)
+	}
+	return nil
+}
+
+func (l *Ledger) loadKeys(ctx context.Context, tx *session) error {
+	ids := missing(l.needs.Keys, l.memory.keys, l.state.AddKey)
+	if len(ids) == 0 {
+		return nil
+	}
+	rows, err := l.queries.KeysLoad(ctx, tx, l.work.ids(ids))
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		r := &rows[i]
+		k := &decide.Key{ID: ident.ID(r.KeyID), AccountN: r.AccountN, NotAfter: r.NotAfter, RevokedAt: r.RevokedAt}
+		l.memory.keys[k.ID] = k
+		l.state.AddKey(k)
 	}
 	return nil
 }
 
 func (l *Ledger) loadMinutes(ctx context.Context, tx *session) error {
-	if len(l.work.minutes) == 0 {
+	keys := missing(l.work.minutes, l.memory.minutes, l.state.AddMinute)
+	if len(keys) == 0 {
 		return nil
 	}
-	rows, err := l.queries.MinutesLoad(ctx, tx, l.work.pairs(l.work.minutes))
+	rows, err := l.queries.MinutesLoad(ctx, tx, l.work.pairs(keys))
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
-		l.state.AddMinute(&decide.Minute{
+		m := &decide.Minute{
 			MinuteKey: decide.MinuteKey{Minute: r.Minute, AccountN: r.AccountN}, Requests: r.Requests, Tokens: r.Tokens,
-		})
+		}
+		if m.Minute == l.memory.minute {
+			l.memory.minutes[m.MinuteKey] = m
+		}
+		l.state.AddMinute(m)
 	}
 	return nil
 }

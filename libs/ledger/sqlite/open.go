@@ -37,7 +37,8 @@ func Open(ctx context.Context, opts Options) (_ *Ledger, err error) {
 		return nil, err
 	}
 	l := &Ledger{
-		opts: opts, files: f, queries: liteq.New(), state: decide.NewState(), changed: make(chan struct{}),
+		opts: opts, files: f, queries: liteq.New(), state: decide.NewState(), memory: newMemory(),
+		changed: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {

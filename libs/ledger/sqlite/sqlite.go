@@ -61,9 +61,10 @@ type Ledger struct {
 	queries *liteq.Queries
 
 	// The decide loop's own: only the lane's goroutine touches these.
-	state *decide.State
-	needs decide.Needs
-	work  scratch
+	state  *decide.State
+	needs  decide.Needs
+	work   scratch
+	memory memory
 
 	changedMu sync.Mutex
 	changed   chan struct{}
@@ -146,6 +147,7 @@ func (l *Ledger) alone(ctx context.Context, fn func(ctx context.Context, tx *ses
 			return outward(err)
 		}
 		defer tx.rollback()
+		l.memory.forget() // whatever fn writes, the next group reads it
 		if err := fn(ctx, tx); err != nil {
 			return outward(err)
 		}

@@ -106,10 +106,10 @@ func eachAccount(ops []*Op, add func(ident.ID)) {
 // account that reserves, and that of each open reservation that is closed. It
 // is called once accounts and reservations are loaded and appends to dst.
 func (s *State) NeedMinutes(ops []*Op, dst []MinuteKey) []MinuteKey {
-	seen := map[MinuteKey]struct{}{}
+	clear(s.seen)
 	add := func(k MinuteKey) {
-		if _, dup := seen[k]; !dup {
-			seen[k] = struct{}{}
+		if _, dup := s.seen[k]; !dup {
+			s.seen[k] = struct{}{}
 			dst = append(dst, k)
 		}
 	}
@@ -133,7 +133,7 @@ func (s *State) NeedMinutes(ops []*Op, dst []MinuteKey) []MinuteKey {
 // be counted: those that could reach their concurrency cap in this group. It
 // appends to dst.
 func (s *State) NeedLapsed(ops []*Op, dst []int64) []int64 {
-	var asks map[int64]int64
+	clear(s.asks)
 	for _, op := range ops {
 		if op.Reserve == nil {
 			continue
@@ -142,12 +142,9 @@ func (s *State) NeedLapsed(ops []*Op, dst []int64) []int64 {
 		if a == nil || a.Limits.MaxConcurrent == 0 {
 			continue
 		}
-		if asks == nil {
-			asks = map[int64]int64{}
-		}
-		asks[a.N]++
+		s.asks[a.N]++
 		// The crossing is reported once, by the ask that makes it.
-		if over := a.OpenCount + asks[a.N] - a.Limits.MaxConcurrent; over == 1 || (asks[a.N] == 1 && over > 1) {
+		if over := a.OpenCount + s.asks[a.N] - a.Limits.MaxConcurrent; over == 1 || (s.asks[a.N] == 1 && over > 1) {
 			dst = append(dst, a.N)
 		}
 	}

@@ -153,6 +153,9 @@ type State struct {
 
 	writes Writes
 	counts Counts
+
+	seen map[MinuteKey]struct{} // NeedMinutes' own
+	asks map[int64]int64        // NeedLapsed's own
 }
 
 // Writes is what the group changed, in the order in which it happened. It
@@ -188,6 +191,8 @@ func NewState() *State {
 		reservations: map[ident.ID]*Reservation{},
 		minutes:      map[MinuteKey]*Minute{},
 		days:         map[DayKey]*DayDelta{},
+		seen:         map[MinuteKey]struct{}{},
+		asks:         map[int64]int64{},
 	}
 }
 
@@ -211,8 +216,9 @@ func (s *State) Reset(now int64) {
 // Now is the frozen instant, in unix nanoseconds.
 func (s *State) Now() int64 { return s.now }
 
-// AddAccount loads a row.
+// AddAccount loads a row, or the row as an earlier group left it.
 func (s *State) AddAccount(a *Account) {
+	a.changed, a.lapsed = false, 0
 	s.accounts[a.ID] = a
 	s.byN[a.N] = a
 }
@@ -223,9 +229,9 @@ func (s *State) AddKey(k *Key) { s.keys[k.ID] = k }
 // AddReservation loads a row. Its account must be loaded, too.
 func (s *State) AddReservation(r *Reservation) { s.reservations[r.Request] = r }
 
-// AddMinute loads a row.
+// AddMinute loads a row, or the row as an earlier group left it.
 func (s *State) AddMinute(m *Minute) {
-	m.stored = true
+	m.stored, m.changed = true, false
 	s.minutes[m.MinuteKey] = m
 }
 

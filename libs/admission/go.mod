@@ -6,6 +6,7 @@ require (
 	github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 	golang.org/x/sys v0.50.0
 	golang.org/x/time v0.16.0
+	pgregory.net/rapid v1.3.0
 )
 
 replace (

@@ -1,0 +1,194 @@
+package admissiontest
+
+import (
+	"math/big"
+	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/admission"
+)
+
+// Oracle models one account with any number of principals.
+type Oracle struct {
+	Limits      admission.Limits
+	Costs       admission.CostTable
+	Permissions admission.PermissionSet
+	Lease       *Lease // nil is none installed
+
+	request, item, cost *bucket
+	inFlight            map[string]int64 // by principal
+	admitted            int64
+	units               *big.Int
+}
+
+// Lease models a lease.
+type Lease struct {
+	Granted, Left, Spent *big.Int
+	UsableUntil          time.Time
+	Sealed               bool
+}
+
+// NewLease models a lease that was just granted.
+func NewLease(units uint64, usableUntil time.Time) *Lease {
+	return &Lease{Granted: bigOf(units), Left: bigOf(units), Spent: new(big.Int), UsableUntil: usableUntil}
+}
+
+// Ticket models an admitted request.
+type Ticket struct {
+	Units     *big.Int
+	principal string
+	lease     *Lease
+	until     time.Time
+}
+
+// New models an account with no request in flight.
+func New(limits admission.Limits, costs admission.CostTable, permissions admission.PermissionSet) *Oracle {
+	return &Oracle{
+		Limits: limits, Costs: costs, Permissions: permissions,
+		request: newBucket(limits.RequestRate), item: newBucket(limits.ItemRate), cost: newBucket(limits.CostRate),
+		inFlight: map[string]int64{}, units: new(big.Int),
+	}
+}
+
+// InFlight is the account's occupancy.
+func (o *Oracle) InFlight() int64 {
+	var sum int64
+	for _, n := range o.inFlight {
+		sum += n
+	}
+	return sum
+}
+
+// Admitted is how many requests were admitted, and their units.
+func (o *Oracle) Admitted() (requests int64, units *big.Int) { return o.admitted, o.units }
+
+// Price gives the quote of a workload, or the reason that refuses it.
+func (o *Oracle) Price(counts []admission.ClassCount) (units, items *big.Int, reason admission.Reason) {
+	items, variable := new(big.Int), new(big.Int)
+	unpriced := false
+	var need admission.PermissionSet
+	for _, c := range counts {
+		if c.Count == 0 {
+			continue
+		}
+		items.Add(items, bigOf(c.Count))
+		if int(c.Class) >= len(o.Costs.Classes) {
+			unpriced = true
+			continue
+		}
+		class := o.Costs.Classes[c.Class]
+		need |= class.Permissions
+		if !class.Priced {
+			unpriced = true
+			continue
+		}
+		variable.Add(variable, new(big.Int).Mul(bigOf(uint64(class.Weight)), bigOf(c.Count)))
+	}
+	units = variable.Add(variable, bigOf(uint64(o.Costs.Fixed)))
+	if minimum := bigOf(uint64(o.Costs.Minimum)); units.Cmp(minimum) < 0 {
+		units = minimum
+	}
+	switch {
+	case need&^o.Permissions != 0:
+		reason = admission.ClassNotPermitted
+	case items.Sign() == 0:
+		reason = admission.EmptyWorkload
+	case o.Limits.MaxItems != 0 && items.Cmp(bigOf(o.Limits.MaxItems)) > 0:
+		reason = admission.TooManyItems
+	case unpriced:
+		reason = admission.UnpricedOperation
+	case units.Cmp(bigOf(uint64(admission.MaxCostUnits))) > 0 || !items.IsUint64():
+		reason = admission.CostOverflow
+	}
+	return units, items, reason
+}
+
+// Admit decides as Request.Admit does.
+func (o *Oracle) Admit(principal string, counts []admission.ClassCount, now time.Time) (*Ticket, admission.Reason) {
+	units, items, reason := o.Price(counts)
+	if reason != 0 {
+		return nil, reason
+	}
+	if !o.request.take(big.NewInt(1), now) {
+		return nil, admission.RequestRateLimited
+	}
+	if o.item.never(items) {
+		return nil, admission.TooManyItems
+	}
+	if !o.item.take(items, now) {
+		return nil, admission.ItemRateLimited
+	}
+	if o.cost.never(units) {
+		return nil, admission.UnpriceableUnderLimits
+	}
+	if !o.cost.take(units, now) {
+		return nil, admission.RateLimited
+	}
+	if most := o.Limits.PrincipalMaxConcurrent; most != 0 && o.inFlight[principal] >= int64(most) { //nolint:gosec // small in tests
+		return nil, admission.ConcurrencyLimited
+	}
+	if most := o.Limits.MaxConcurrent; most != 0 && o.InFlight() >= int64(most) { //nolint:gosec // small in tests
+		return nil, admission.ConcurrencyLimited
+	}
+	switch l := o.Lease; {
+	case l == nil:
+		return nil, admission.LeaseUnavailable
+	case !now.Before(l.UsableUntil):
+		return nil, admission.LeaseExpired
+	case l.Sealed:
+		return nil, admission.LeaseUnavailable
+	case l.Left.Cmp(units) < 0:
+		return nil, admission.LeaseExhausted
+	}
+	o.Lease.Left.Sub(o.Lease.Left, units)
+	o.inFlight[principal]++
+	o.admitted++
+	o.units.Add(o.units, units)
+	return &Ticket{Units: units, principal: principal, lease: o.Lease, until: o.Lease.UsableUntil}, 0
+}
+
+// Cancel ends a ticket for a charge of zero.
+func (o *Oracle) Cancel(t *Ticket) {
+	t.lease.Left.Add(t.lease.Left, t.Units)
+	o.inFlight[t.principal]--
+}
+
+// Commit decides as Ready.Commit does: false ends the ticket for zero.
+func (o *Oracle) Commit(t *Ticket, now time.Time) bool {
+	if now.Before(t.until) {
+		return true
+	}
+	o.Cancel(t)
+	return false
+}
+
+// Done ends a committed ticket and gives its charge and excess; actual below
+// zero is "not settled".
+func (o *Oracle) Done(t *Ticket, actual int64) (charge, excess *big.Int) {
+	charge, excess = t.Units, new(big.Int)
+	if actual >= 0 {
+		charge = big.NewInt(actual)
+		more := new(big.Int).Sub(charge, t.Units)
+		if more.Sign() <= 0 {
+			t.lease.Left.Sub(t.lease.Left, more)
+		} else {
+			drawn := new(big.Int)
+			if !t.lease.Sealed {
+				drawn.Set(smaller(more, t.lease.Left))
+			}
+			t.lease.Left.Sub(t.lease.Left, drawn)
+			excess.Sub(more, drawn)
+		}
+	}
+	t.lease.Spent.Add(t.lease.Spent, new(big.Int).Sub(charge, excess))
+	o.inFlight[t.principal]--
+	return charge, excess
+}
+
+func smaller(a, b *big.Int) *big.Int {
+	if a.Cmp(b) < 0 {
+		return a
+	}
+	return b
+}
+
+func bigOf(n uint64) *big.Int { return new(big.Int).SetUint64(n) }

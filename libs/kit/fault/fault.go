@@ -29,12 +29,13 @@ type Error struct {
 	Cause  error  // logged, never sent
 }
 
-// Error is for logs.
+// Error is for logs and for the operator's own terminal: the sentence and the
+// cause behind it.
 func (e *Error) Error() string {
 	if e.Cause == nil {
 		return e.Reason + ": " + e.Public
 	}
-	return e.Reason + ": " + e.Cause.Error()
+	return e.Reason + ": " + e.Public + ": " + e.Cause.Error()
 }
 
 // Unwrap gives the cause.

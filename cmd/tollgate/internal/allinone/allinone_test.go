@@ -374,7 +374,7 @@ func TestOneProcessPerLedger(t *testing.T) {
 	t.Parallel()
 	var first allinone.Options
 	start(t, 1, nil, func(o *allinone.Options) { first = *o })
-	if _, err := allinone.Start(t.Context(), first); err == nil || !strings.Contains(err.Error(), "lock") {
+	if _, err := allinone.Start(t.Context(), first); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Fatalf("a second process: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func scenario(name string, req *Request) (Script, bool) {
 			s.Pace = time.Duration(n) * time.Millisecond
 		}
 	case "status":
-		return status(n), arg && n >= 300 && n < 600
+		return status(n, req), arg && n >= 300 && n < 600
 	default:
 		return s, !arg && s.named(name, req)
 	}
@@ -125,9 +125,11 @@ func (s *Script) named(name string, req *Request) bool {
 	return true
 }
 
-// status answers with an HTTP status and a body that leaks what it can.
-func status(code int) Script {
-	s := Script{Status: code, Body: errorBody(code, "refused for account acct_4711 with key "+Secret), Header: http.Header{}}
+// status answers with an HTTP status and a body that leaks what it can, the
+// caller's own credential too.
+func status(code int, req *Request) Script {
+	leak := fmt.Sprintf("refused for account acct_4711 with key %s, authorization %q", Secret, req.Header.Get("Authorization"))
+	s := Script{Status: code, Body: errorBody(code, leak), Header: http.Header{}}
 	switch {
 	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
 		s.Header.Set("Retry-After", "7")

@@ -33,7 +33,7 @@ const hello = `[{"role":"user","content":"one two three four"}]`
 func mockRoute(url, model string) *catalog.Route {
 	return &catalog.Route{
 		Provider: "mock", Spec: catalog.SpecOpenAI, UpstreamModel: model, BaseURL: url,
-		KeyEnv: "K", Key: catalog.Secret("gsk_own0key1of2the3gateway4"),
+		KeyEnv: "K", Key: "gsk_own0key1of2the3gateway4",
 		Quirks: catalog.Quirks{IncludeUsage: true, MaxTokensField: catalog.FieldMaxTokens},
 	}
 }
@@ -402,8 +402,64 @@ func silent(t *testing.T, f *Error) {
 	if strings.Contains(shown, "acct_") || strings.Contains(shown, "account") && strings.Contains(shown, "4711") {
 		t.Errorf("vendor text is shown: %s", shown)
 	}
-	if all := shown + log.String(); strings.Contains(all, mockprovider.Secret) || strings.Contains(all, "0123456789abcdef") {
+	all := shown + log.String()
+	if strings.Contains(all, mockprovider.Secret) || strings.Contains(all, "0123456789abcdef") || strings.Contains(all, "own0key1of2the3gateway4") {
 		t.Errorf("a key got out: %s", all)
+	}
+}
+
+// TestHTTP2InStepAndHungUp guards the protocol that the real vendors speak: no
+// frame waits for another, and a caller that leaves ends its stream alone.
+func TestHTTP2InStepAndHungUp(t *testing.T) {
+	t.Parallel()
+	gate := mockprovider.NewGate()
+	mock := mockprovider.New(mockprovider.Options{Hook: func(*mockprovider.Request) (mockprovider.Script, bool) {
+		return mockprovider.Script{Answer: mockprovider.Answer{Text: []string{"a", "b"}}, Step: gate.Step}, true
+	}})
+	server := httptest.NewUnstartedServer(mock)
+	server.EnableHTTP2 = true
+	server.Config.ConnState = mock.ConnState
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	e := New(Config{TLS: &tls.Config{RootCAs: roots}})
+	defer e.Close()
+	gone, leave := context.WithCancel(t.Context())
+	left, err := e.Stream(gone, mockRequest(server.URL+"/v1", "m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	<-mock.Records()[0].Aborted
+	if _, err := left.Next(); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if err := left.Close(); err != nil {
+		t.Error(err)
+	}
+	st, err := e.Stream(t.Context(), mockRequest(server.URL+"/v1", "m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate.Release()
+	for _, want := range []string{"", "a", "b"} {
+		ev, err := st.Next()
+		if err != nil || ev.Text != want {
+			t.Fatalf("%+v, %v, want %q", ev, err, want)
+		}
+		gate.Release()
+	}
+	gate.Release() // usage
+	gate.Release() // [DONE]
+	if rest, err := collect(t, st); !errors.Is(err, io.EOF) || rest.finish != "stop" {
+		t.Fatalf("%+v, %v", rest, err)
+	}
+	if err := st.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := mock.Connections(); n != 1 {
+		t.Errorf("%d connections, want the one both streams share", n)
 	}
 }
 
@@ -505,7 +561,7 @@ func TestTooLargeFailsCleanly(t *testing.T) {
 		t.Errorf("stream: %v", err)
 	}
 	_, err = e.Complete(t.Context(), mockRequest(mock.URL, "huge"))
-	if f, ok := errors.AsType[*Error](err); !ok || f.Code != ProtocolError || f.Phase != Accepted {
+	if f, ok := errors.AsType[*Error](err); !ok || f.Code != ProtocolError || f.Phase != Accepted || !errors.Is(err, errTooLarge) {
 		t.Errorf("complete: %v", err)
 	}
 }

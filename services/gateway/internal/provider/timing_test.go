@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -333,6 +335,23 @@ func TestVendorThatForgetsToCloseIsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// TestConnectionIsKeptForWhatComesBehindTheEnd guards latency of the next call:
+// what a vendor sends late behind [DONE] is read away, for a moment.
+func TestConnectionIsKeptForWhatComesBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	s := mockprovider.Script{Pace: 10 * time.Millisecond, Frames: []string{`data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}` + "\n\n", "data: [DONE]\n\n", ": bye\n\n"}}
+	bubble(t, script(s), func(t *testing.T, mock *mockprovider.Server, e *Engine) {
+		for range 3 {
+			if _, err := run(t, e, mockRequest(base, "m")); !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+		}
+		if n := mock.Connections(); n != 1 {
+			t.Fatalf("%d connections", n)
+		}
+	})
+}
+
 // TestUnknownCompressionFailsCleanly guards against relaying what nobody can read.
 func TestUnknownCompressionFailsCleanly(t *testing.T) {
 	t.Parallel()
@@ -350,6 +369,85 @@ func TestUnknownCompressionFailsCleanly(t *testing.T) {
 		_, err := run(t, e, mockRequest(base, "m"))
 		if f, ok := errors.AsType[*Error](err); !ok || f.Phase != Accepted {
 			t.Fatal(err)
+		}
+	})
+}
+
+// TestManyStreamsLeaveNothingBehind guards row 33: every goroutine of a bubble
+// must end, and no connection stays in use.
+func TestManyStreamsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	const streams = 300
+	opts := mockprovider.Options{Hook: func(*mockprovider.Request) (mockprovider.Script, bool) {
+		return mockprovider.Script{Answer: mockprovider.Answer{Text: []string{"a", "b", "c"}}, Pace: time.Second}, true
+	}}
+	bubble(t, opts, func(t *testing.T, mock *mockprovider.Server, e *Engine) {
+		var wg sync.WaitGroup
+		for i := range streams {
+			wg.Go(func() {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				st, err := e.Stream(ctx, mockRequest(base, "m"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for n := 0; err == nil; n++ {
+					if i%3 == 0 && n == i%5 {
+						leave()
+					}
+					_, err = st.Next()
+				}
+				if left := ctx.Err() != nil; left != errors.Is(err, context.Canceled) || !left && !errors.Is(err, io.EOF) {
+					t.Errorf("stream %d: %v", i, err)
+				}
+				if err := st.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		e.Close()
+		synctest.Wait()
+		if mock.Count() != streams || mock.Open() != 0 {
+			t.Errorf("%d requests, %d connections left", mock.Count(), mock.Open())
+		}
+	})
+}
+
+// FuzzStream guards that no bytes a provider sends can do more than end a stream
+// with io.EOF or an *Error, and that how they are cut changes nothing.
+func FuzzStream(f *testing.F) {
+	for _, c := range chunks {
+		f.Add([]byte("data: "+c.in+"\n\ndata: [DONE]\n\n"), false)
+	}
+	f.Add([]byte(mockprovider.ErrorFrame(500, "x")), false)
+	f.Add([]byte(commonChunk), true)
+	f.Fuzz(func(t *testing.T, body []byte, document bool) {
+		play := func(src io.Reader) (said, *Error) {
+			ex := idle(src)
+			ex.events = !document
+			st := newStream(ex, 1<<16)
+			s, err := collect(t, st)
+			if err := st.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if errors.Is(err, io.EOF) {
+				if s.finish == "" && s.text+s.reasoning == "" && len(s.tools) == 0 {
+					t.Fatal("an answer that says nothing is a fake success")
+				}
+				return s, nil
+			}
+			e, ok := errors.AsType[*Error](err)
+			if !ok || (e.Phase == MidStream) != (s.text+s.reasoning != "" || len(s.tools) > 0) {
+				t.Fatalf("%v after %+v", err, s)
+			}
+			return s, e
+		}
+		a, errA := play(bytes.NewReader(body))
+		b, errB := play(iotest.OneByteReader(bytes.NewReader(body)))
+		if !sameSaid(a, b) || (errA == nil) != (errB == nil) || errA != nil && (errA.Code != errB.Code || errA.Phase != errB.Phase) {
+			t.Fatalf("%+v, %v in one piece; %+v, %v in many", a, errA, b, errB)
 		}
 	})
 }

@@ -31,6 +31,7 @@ type holdings struct {
 type held struct {
 	ref     ledger.ReservationRef
 	renewed time.Time // our own clock, when the last grant or renewal was asked for
+	granted bool      // false: the answer was lost, there may be nothing
 	lost    bool      // the ledger says it is gone: its close will tell
 }
 
@@ -51,10 +52,10 @@ func newHoldings(o Options) *holdings {
 func (h *holdings) full() bool { return h.permits.Load() >= int64(h.opt.MaxPendingClosings) }
 
 // hold starts renewing a reservation, or what may become one.
-func (h *holdings) hold(p *Permit, asked time.Time) {
+func (h *holdings) hold(p *Permit, asked time.Time, granted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.open[p.ref.Request] = &held{ref: p.ref, renewed: asked}
+	h.open[p.ref.Request] = &held{ref: p.ref, renewed: asked, granted: granted}
 }
 
 func (h *holdings) enqueue(c pending) {

@@ -12,10 +12,45 @@ import (
 )
 
 // install puts drained snapshots in force: first every policy they name, then
-// the snapshots whose generation moved, in one bulk publication. One that can't
-// be compiled becomes unknown, so that a corrupt row stops its own principal
-// only; so does one that a complete drain no longer names.
+// the snapshots whose generation moved, in one bulk publication. Principals
+// that a complete drain no longer names become unknown.
 func (d *directory) install(ctx context.Context, snapshots []ledger.Snapshot, now time.Time) error {
+	if err := d.collect(ctx, snapshots, now); err != nil {
+		return err
+	}
+	named := make(map[ledger.Principal]int64, len(snapshots))
+	var fresh []admission.PublishableSnapshot
+	var visible int64
+	for _, s := range snapshots {
+		if s.State == ledger.SnapshotUnknown {
+			continue
+		}
+		if s.State == ledger.SnapshotPresent {
+			visible++
+		}
+		p, install, generation := d.offer(ctx, s)
+		if install {
+			fresh = append(fresh, p)
+		}
+		named[s.Principal] = generation
+	}
+	tally := d.opt.Engine.InstallAll(fresh, now)
+	d.outcome(ctx, admission.Stale, tally.Stale)
+	d.outcome(ctx, admission.Full, tally.Full)
+	for p := range d.known {
+		if _, still := named[p]; !still {
+			d.opt.Engine.Forget(admission.Principal(p))
+		}
+	}
+	if d.known = named; tally.Full > 0 {
+		d.known, d.dirty = map[ledger.Principal]int64{}, true // offer everything again
+	}
+	d.stats.snapshots.Store(visible)
+	return nil
+}
+
+// collect reads the policies that snapshots name.
+func (d *directory) collect(ctx context.Context, snapshots []ledger.Snapshot, now time.Time) error {
 	want := map[[32]byte]struct{}{}
 	for _, s := range snapshots {
 		if s.State == ledger.SnapshotPresent {
@@ -31,54 +66,34 @@ func (d *directory) install(ctx context.Context, snapshots []ledger.Snapshot, no
 	if broken > 0 {
 		d.opt.Log.ErrorContext(ctx, "policy documents are missing or corrupt; their tenants are refused", slog.Int("count", broken))
 	}
-	named := make(map[ledger.Principal]int64, len(snapshots))
-	var fresh []admission.PublishableSnapshot
-	visible := int64(0)
-	for _, s := range snapshots {
-		if s.State == ledger.SnapshotUnknown {
-			continue
-		}
-		named[s.Principal] = s.Generation
-		if s.State == ledger.SnapshotPresent {
-			visible++
-		}
-		known := d.known[s.Principal]
-		if s.Generation == known {
-			continue
-		}
-		if s.Generation < known {
-			d.stats.regressions.Add(1)
-			d.opt.Log.ErrorContext(ctx, "a snapshot moved backwards and was refused", slog.String("tenant", s.Doc.Slug), slog.Int64("generation", s.Generation))
-			named[s.Principal] = known
-			continue
-		}
-		if s.State == ledger.SnapshotRevoked {
-			d.outcome(ctx, d.opt.Engine.Revoke(admission.Principal(s.Principal), uint64(s.Generation)), 1)
-			continue
-		}
-		p, err := Compile(s)
-		if err != nil {
-			d.stats.refused.Add(1)
-			d.opt.Log.ErrorContext(ctx, "a snapshot cannot be compiled; its key is refused", slog.String("tenant", s.Doc.Slug), slog.String("key", s.Doc.KeyName), slog.Any("error", err))
-			d.opt.Engine.Forget(admission.Principal(s.Principal))
-			named[s.Principal] = known
-			continue
-		}
-		fresh = append(fresh, p)
-	}
-	tally := d.opt.Engine.InstallAll(fresh, now)
-	d.outcome(ctx, admission.Stale, tally.Stale)
-	d.outcome(ctx, admission.Full, tally.Full)
-	for p := range d.known {
-		if _, still := named[p]; !still {
-			d.opt.Engine.Forget(admission.Principal(p))
-		}
-	}
-	if d.known = named; tally.Full > 0 {
-		d.known, d.dirty = map[ledger.Principal]int64{}, true // offer everything again
-	}
-	d.stats.snapshots.Store(visible)
 	return nil
+}
+
+// offer decides what becomes of one drained snapshot: a revocation is
+// published, a newer snapshot is given back to be installed. One that can't be
+// compiled makes its principal unknown, so that a corrupt row stops nobody
+// else. Generation is what the engine holds of the principal afterwards.
+func (d *directory) offer(ctx context.Context, s ledger.Snapshot) (p admission.PublishableSnapshot, install bool, generation int64) {
+	known := d.known[s.Principal]
+	switch {
+	case s.Generation == known:
+		return p, false, known
+	case s.Generation < known:
+		d.stats.regressions.Add(1)
+		d.opt.Log.ErrorContext(ctx, "a snapshot moved backwards and was refused", slog.String("tenant", s.Doc.Slug), slog.Int64("generation", s.Generation))
+		return p, false, known
+	case s.State == ledger.SnapshotRevoked:
+		d.outcome(ctx, d.opt.Engine.Revoke(admission.Principal(s.Principal), uint64(s.Generation)), 1)
+		return p, false, s.Generation
+	}
+	p, err := Compile(s)
+	if err != nil {
+		d.stats.refused.Add(1)
+		d.opt.Log.ErrorContext(ctx, "a snapshot cannot be compiled; its key is refused", slog.String("tenant", s.Doc.Slug), slog.String("key", s.Doc.KeyName), slog.Any("error", err))
+		d.opt.Engine.Forget(admission.Principal(s.Principal))
+		return p, false, known
+	}
+	return p, true, s.Generation
 }
 
 // outcome counts and reports publications that the engine refused.

@@ -64,7 +64,7 @@ func (r *Runtime) Reserve(ctx context.Context, p *Permit, ask ledger.Reserve) (l
 			return ledger.ReserveResult{}, err
 		}
 		p.h.stats.ambiguous.Add(1)
-		p.h.hold(p, asked)
+		p.h.hold(p, asked, false)
 		p.state.Store(permitOpen)
 		p.Close(ledger.Close{Outcome: ledger.Released})
 		return ledger.ReserveResult{}, fault.Because(fault.Unavailable, "LEDGER_UNAVAILABLE", "the ledger did not answer in time; nothing is charged", err)
@@ -74,7 +74,7 @@ func (r *Runtime) Reserve(ctx context.Context, p *Permit, ask ledger.Reserve) (l
 		return res, nil
 	}
 	p.fence = res.Grant.Fence
-	p.h.hold(p, asked)
+	p.h.hold(p, asked, true)
 	p.state.Store(permitOpen)
 	return res, nil
 }

@@ -72,7 +72,7 @@ func (h *holdings) renewBatch(ctx context.Context, batch []ledger.ReservationRef
 		case r.Renewed:
 			entry.renewed = asked
 			h.stats.renewals.Add(1)
-		default:
+		case entry.granted:
 			entry.lost = true
 			h.stats.lost.Add(1)
 		}

@@ -138,6 +138,7 @@ func runCluster(ctx context.Context, bin, dir, data string, cred *syscall.Creden
 		return nil, fmt.Errorf("pgtest: postgres: %w", err)
 	}
 	srv := &server{
+		copies: !durable,
 		url: &url.URL{
 			Scheme: "postgres", User: url.User("postgres"), Path: "/postgres",
 			RawQuery: url.Values{"host": {dir}, "sslmode": {"disable"}}.Encode(),

@@ -63,6 +63,7 @@ func startContainer(ctx context.Context, image string, durable bool) (*server, e
 	srv := &server{
 		url:  &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: host, Path: "/postgres", RawQuery: "sslmode=disable"},
 		stop: stop,
+		// A postgres image may be older than 15, which has no strategies.
 	}
 	if err := srv.await(ctx, nil); err != nil {
 		stop()

@@ -45,6 +45,9 @@ const (
 type server struct {
 	url  *url.URL // of its maintenance database
 	stop func()
+	// copies says that files are cheap to copy: the server flushes nothing, and
+	// copied files halve the time of a fresh database (measured: 50 for 110 ms).
+	copies bool
 }
 
 func (s *server) database(name string) string {
@@ -203,6 +206,9 @@ func (s *server) create(ctx context.Context, name, template string) error {
 	q := "CREATE DATABASE " + pgx.Identifier{name}.Sanitize()
 	if template != "" {
 		q += " TEMPLATE " + pgx.Identifier{template}.Sanitize()
+		if s.copies {
+			q += " STRATEGY FILE_COPY"
+		}
 	}
 	return s.exec(ctx, q)
 }

@@ -82,6 +82,11 @@ tenants:
     default_model: mock/echo
     model_params: {temperature: 0.25}
     limits: {requests_per_minute: 4, tokens_per_minute: 1000, max_concurrent_streams: 2, max_messages: 3, max_prompt_chars: 400, max_output_tokens: 300}
+  - tenant_id: solo
+    enabled: true
+    credentials: [{key_id: main, key: solo-key-9}]
+    allowed_models: ["mock/*"]
+    limits: {requests_per_minute: 100000, tokens_per_minute: 100000000, max_concurrent_streams: 1}
   - tenant_id: shut
     enabled: false
     credentials: [{key_id: main, key: shut-key-77}]

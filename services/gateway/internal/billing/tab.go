@@ -1,6 +1,7 @@
 package billing
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -72,6 +73,27 @@ func (t *Tab) Close(b Bill) bool {
 		c.Units = b.Units
 	}
 	return t.closing.Close(c)
+}
+
+// durableWait bounds how long an answer's last word waits for its bill.
+const durableWait = 250 * time.Millisecond
+
+// Durable waits, within bounds, until the close is on the books, so that a
+// caller who has read its answer to the end finds its place free and its bill
+// in /v1/usage. A ledger that is slow, or a Closing that can't tell, delays
+// nobody: the close is on its way whatever this returns.
+func (t *Tab) Durable(ctx context.Context) {
+	told, ok := t.closing.(interface{ Done() <-chan struct{} })
+	if !ok {
+		return
+	}
+	limit := time.NewTimer(durableWait)
+	defer limit.Stop()
+	select {
+	case <-told.Done():
+	case <-limit.C:
+	case <-ctx.Done():
+	}
 }
 
 // settle ends the stage on this instance. What it fails with is misuse or a

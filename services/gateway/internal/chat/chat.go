@@ -74,9 +74,9 @@ func Parse(e Endpoint, body []byte, d Defaults) (*Request, *refusal.Refusal) {
 	if t := bytes.TrimLeft(body, " \t\r\n"); t[0] != '{' {
 		return nil, refusal.New(refusal.InvalidJSON, "the body must be a JSON object")
 	}
-	fields, err := catalog.ParseParams(body)
-	if err != nil {
-		return nil, refusal.New(refusal.InvalidParameter, "the body must not name a field twice")
+	fields, why := object(body)
+	if why != "" {
+		return nil, invalid("the body " + why)
 	}
 	req := &Request{Endpoint: e}
 	if e == Completions {
@@ -119,11 +119,10 @@ func (r *Request) native(fields catalog.Params, d Defaults) *refusal.Refusal {
 			if f.Value[0] != '{' {
 				return invalid("params: must be an object")
 			}
-			parsed, err := catalog.ParseParams(f.Value)
-			if err != nil {
-				return invalid("params: must not name a field twice")
+			var why string
+			if params, why = object(f.Value); why != "" {
+				return invalid("params: " + why)
 			}
-			params = parsed
 		case "framing":
 			ref = text(f, &framing)
 		case "metadata":
@@ -199,9 +198,9 @@ func (r *Request) streamOptions(options json.RawMessage) *refusal.Refusal {
 	if !r.Stream {
 		return invalid("stream_options: is allowed only with stream true")
 	}
-	fields, err := catalog.ParseParams(options)
-	if err != nil {
-		return invalid("stream_options: must not name a field twice")
+	fields, why := object(options)
+	if why != "" {
+		return invalid("stream_options: " + why)
 	}
 	for _, f := range fields {
 		switch {
@@ -245,9 +244,9 @@ func message(raw json.RawMessage) *refusal.Refusal {
 	if raw[0] != '{' {
 		return invalid("messages[]: must be objects")
 	}
-	fields, err := catalog.ParseParams(raw)
-	if err != nil {
-		return invalid("messages[]: must not name a field twice")
+	fields, why := object(raw)
+	if why != "" {
+		return invalid("messages[]: " + why)
 	}
 	role := false
 	for _, f := range fields {
@@ -265,6 +264,9 @@ func message(raw json.RawMessage) *refusal.Refusal {
 			if f.Value[0] != '[' && !isNull(f.Value) {
 				return invalid("messages[].tool_calls: must be an array")
 			}
+		}
+		if why := unambiguous(f.Value, 0); why != "" {
+			return invalid("messages[]: what is inside " + why)
 		}
 	}
 	if !role {

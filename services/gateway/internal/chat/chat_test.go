@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -40,6 +41,9 @@ func TestBadBodiesAreNamedAndNeverQuoted(t *testing.T) {
 		{"role number", Stream, `{"model":"m","messages":[{"role":1}]}`, refusal.InvalidParameter, "role"},
 		{"content number", Stream, `{"model":"m","messages":[{"role":"user","content":7}]}`, refusal.InvalidParameter, "content"},
 		{"content twice", Stream, `{"model":"m","messages":[{"role":"user","content":"a","content":"b"}]}`, refusal.InvalidParameter, "twice"},
+		{"a part's text twice", Stream, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}]}`, refusal.InvalidParameter, "twice"},
+		{"nested too deep", Stream, `{"model":"m","messages":[{"role":"user","content":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}]}`, refusal.InvalidParameter, "deeper"},
+		{"too many fields", Completions, `{"model":"m",` + manyFields(300) + messages + `}`, refusal.InvalidParameter, "256"},
 		{"stream false", Stream, `{"model":"m","stream":false,` + messages + `}`, refusal.StreamRequired, "stream"},
 		{"stream true", Complete, `{"model":"m","stream":true,` + messages + `}`, refusal.StreamNotAllowed, "stream"},
 		{"stream text", Stream, `{"model":"m","stream":"true",` + messages + `}`, refusal.InvalidParameter, "stream"},
@@ -87,6 +91,14 @@ func TestBadBodiesAreNamedAndNeverQuoted(t *testing.T) {
 			}
 		})
 	}
+}
+
+func manyFields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `"f%d":1,`, i)
+	}
+	return b.String()
 }
 
 // TestNullIsAbsent guards that null unsets what has a default, on every field

@@ -3,11 +3,9 @@ package front
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -119,6 +117,7 @@ func (x *exchange) govern() *refusal.Refusal {
 			return ref
 		}
 	}
+	x.body = nil // proven; what is sent to the provider is in the call
 	if err := x.tab.Commit(x.s.Clock.Now()); err != nil {
 		x.close(billing.Refused)
 		return x.unproven(govern.Unusable(err))
@@ -223,6 +222,7 @@ func (x *exchange) headers() {
 // refuse answers with a refusal, on a chat route.
 func (x *exchange) refuse(ref *refusal.Refusal) {
 	x.answered = true
+	x.w.Header().Del("X-Accel-Buffering")
 	if x.tab == nil {
 		tenant := ""
 		if x.caller != nil {
@@ -231,6 +231,9 @@ func (x *exchange) refuse(ref *refusal.Refusal) {
 		x.s.Metrics.Rejected(x.r.Context(), ref, tenant)
 	}
 	x.logRefusal(ref)
+	if x.tab != nil {
+		x.tab.Durable(x.r.Context())
+	}
 	ref.Write(x.w, ref.ChatBody(x.id.String()))
 }
 
@@ -294,8 +297,7 @@ func (x *exchange) end() {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // our own way of cutting a connection
 	}
-	x.s.Log.LogAttrs(x.r.Context(), slog.LevelError, "handler panicked",
-		slog.String("request_id", x.id.String()), slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))
+	x.s.logPanic(x.r.Context(), p, x.id.String())
 	if x.answered {
 		panic(http.ErrAbortHandler) // nothing else can still tell the caller
 	}

@@ -13,8 +13,11 @@ package front
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
@@ -114,10 +117,32 @@ func (s *Server) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /health/ready", s.ready)
 }
 
+// caught turns a panic of a system route into the contract's 500. Chat routes
+// catch their own first.
+func (s *Server) caught(w http.ResponseWriter, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // our own way of cutting a connection
+	}
+	s.logPanic(r.Context(), p, "")
+	s.refuseSystem(w, r, refusal.New(refusal.Internal, "the request failed inside the gateway"))
+}
+
+// logPanic says what panicked and where, never with what: the value may hold
+// what a caller sent.
+func (s *Server) logPanic(ctx context.Context, p any, request string) {
+	s.Log.LogAttrs(ctx, slog.LevelError, "handler panicked", slog.String("request_id", request),
+		slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))
+}
+
 // routed answers what no route matches in the contract's words, and refuses
 // what this build does not do.
 func (s *Server) routed(mux *http.ServeMux, methods map[string]string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.caught(w, r)
 		if _, pattern := mux.Handler(r); pattern != "" {
 			mux.ServeHTTP(w, r)
 			return

@@ -40,6 +40,7 @@ func (x *exchange) call(ctx context.Context) (up provider.Stream, ok bool) {
 	up, err := x.s.Provider.Stream(ctx, &x.prepared.Call)
 	if err == nil {
 		x.answer.Begun = true
+		x.prepared.Forget() // it was sent: a long stream need not hold a long prompt
 		return up, true
 	}
 	if x.hungUp() {
@@ -242,6 +243,7 @@ func failure(ref *refusal.Refusal) *frames.Failure {
 // last sends the terminal sequence.
 func (x *exchange) last(sink *frames.Sink, f *frames.Failure, p pumped, b billing.Bill) {
 	x.answered = true
+	x.tab.Durable(x.r.Context())
 	if err := sink.End(f, x.ended(p.upstream, b)); err != nil && f == nil {
 		x.s.Log.LogAttrs(x.r.Context(), slog.LevelDebug, "caller left before the end frame", slog.String("request_id", x.id.String()))
 	}
@@ -296,6 +298,7 @@ func (x *exchange) relay() {
 		x.s.logUpstream(x.r.Context(), e, x.id.String())
 	}
 	x.close(billing.Relayed)
+	x.tab.Durable(x.r.Context())
 	ref := x.outcome(did.ReadErr == nil, reply)
 	if ref != nil {
 		x.answer.Ending = metrics.Failed
@@ -342,8 +345,8 @@ func (x *exchange) complete() {
 	} else {
 		doc = frames.CompleteDocument(x.head(), c, end)
 	}
-	h := x.w.Header()
-	h.Set("Content-Type", "application/json")
+	x.tab.Durable(x.r.Context())
+	x.w.Header().Set("Content-Type", "application/json")
 	x.answered = true
 	n, err := x.w.Write(doc)
 	x.answer.Events, x.answer.Bytes = 1, int64(n)

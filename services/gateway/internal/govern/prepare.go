@@ -22,6 +22,9 @@ type Prepared struct {
 	Quote catalog.Quote
 }
 
+// Forget drops the messages once the provider has them.
+func (p *Prepared) Forget() { p.Call.Messages, p.Chat.Messages = nil, nil }
+
 // Prepare decides everything that needs no ledger, in the contract's order:
 // model, allowlist, messages and prompt, parameters, output cap, price. It
 // changes nothing.

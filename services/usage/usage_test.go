@@ -1,0 +1,154 @@
+package usage_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
+	"github.com/tollgate-platform/tollgate/libs/kit/ident"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/libs/ledger/sqlite"
+	"github.com/tollgate-platform/tollgate/libs/testkit/memserve"
+	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
+	usagev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/usage/v1"
+	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/usage/v1/usagev1connect"
+	"github.com/tollgate-platform/tollgate/services/usage"
+)
+
+// spent makes a ledger with five settled requests of 100 units and one open.
+func spent(t *testing.T) ledger.Ledger {
+	t.Helper()
+	now := clock.At(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC))
+	l, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "l.sqlite3"), Clock: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	by := ledger.Actor{Name: "test", Authority: ledger.ByOperator, Operation: ident.New()}
+	a, err := l.CreateAccount(t.Context(), by, ledger.NewAccount{Slug: "acme", Budget: &ledger.BudgetSetting{Period: ledger.Daily, Allowance: 10_000}, Limits: ledger.Limits{TokensPerMinute: 1000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := l.PutKey(t.Context(), by, ledger.Key{ID: ident.Key("acme", "main"), Name: "main", Account: a.ID, Principal: ledger.Principal{1}, Digest: [32]byte{1}, Origin: ledger.ByOperator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 6 {
+		now.Advance(time.Millisecond)
+		r := ledger.Reserve{Request: ident.NewAt(now.Now()), Holder: ident.Derive("h"), Account: a.ID, Key: k.ID, Units: 300, Tokens: 10, TTL: time.Minute, Endpoint: "stream", Model: "m", PolicyRevision: [32]byte{7}}
+		res, err := l.Reserve(t.Context(), r)
+		if err != nil || res.Grant == nil {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if i == 5 {
+			break
+		}
+		if _, err := l.CloseBatch(t.Context(), []ledger.Close{{Account: a.ID, Request: r.Request, Fence: res.Grant.Fence, Outcome: ledger.Settled, Units: 100, Dimensions: ledger.Dimensions{Model: "m", PromptTokens: 4, CachedTokens: -1, CompletionTokens: 6, ReasoningTokens: -1}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+func setup(t *testing.T, q ledger.UsageQueries, log *slog.Logger) (usage.Service, usagev1connect.UsageServiceClient) {
+	t.Helper()
+	s, err := usage.New(usage.Config{AuditEvery: time.Minute}, usage.Deps{Queries: q, Log: log, Meter: noop.Meter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, usagev1connect.NewUsageServiceClient(memserve.Routes(t, s.Routes), memserve.URL)
+}
+
+func TestUsageOverTheWire(t *testing.T) {
+	t.Parallel()
+	_, c := setup(t, spent(t), slog.New(slog.DiscardHandler))
+	account := ident.Account("acme").String()
+	res, err := c.GetUsage(t.Context(), &usagev1.GetUsageRequest{AccountId: account})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := res.GetUsage()
+	if u.GetSlug() != "acme" || u.GetSpentUnits() != 800 || u.GetRemainingUnits() != 9200 || u.GetOpenCount() != 1 || u.GetRequestsLastMinute() != 6 ||
+		u.GetBudget().GetAllowanceUnits() != 10_000 || u.GetBudget().GetPeriod() != commonv1.Period_PERIOD_DAY || u.GetLimits().GetTokensPerMinute() != 1000 || u.GetLimits().RequestsPerMinute != nil {
+		t.Errorf("usage %v", u)
+	}
+	cursor, total := "", int64(0)
+	records := 0
+	for range 4 {
+		page, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account, Cursor: cursor, Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range page.GetRecords() {
+			records++
+			total += r.GetBill().GetUnits()
+			if r.GetOutcome() != commonv1.Outcome_OUTCOME_SETTLED || r.GetSource() != usagev1.UsageSource_USAGE_SOURCE_RESERVED || r.GetDimensions().GetCompletionTokens() != 6 ||
+				r.GetDimensions().CachedTokens != nil || !strings.HasPrefix(r.GetPolicyRevision(), "07") {
+				t.Errorf("record %v", r)
+			}
+		}
+		if cursor = page.GetNextCursor(); cursor == "" {
+			break
+		}
+	}
+	if records != 5 || total != 500 {
+		t.Errorf("%d records of %d units", records, total)
+	}
+}
+
+func TestWireRefusesWhatItDoesNotDo(t *testing.T) {
+	t.Parallel()
+	_, c := setup(t, spent(t), slog.New(slog.DiscardHandler))
+	account := ident.Account("acme").String()
+	if _, err := c.GetUsage(t.Context(), &usagev1.GetUsageRequest{AccountId: ident.Account("nobody").String()}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("an unknown account: %v", err)
+	}
+	if _, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account, KeyId: account}); connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Errorf("a filter: %v", err)
+	}
+	if _, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account, Cursor: "7.x"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a bad cursor: %v", err)
+	}
+}
+
+// cooked answers with books that don't balance.
+type cooked struct{ ledger.UsageQueries }
+
+func (c cooked) ConservationPage(ctx context.Context, after ident.ID, limit int) ([]ledger.Holdings, error) {
+	page, err := c.UsageQueries.ConservationPage(ctx, after, limit)
+	for i := range page {
+		page[i].Balance++
+	}
+	return page, err
+}
+
+// TestAuditSeesCookedBooks guards the audit: sound books pass silently, and a
+// single unit too many is an error in the log.
+func TestAuditSeesCookedBooks(t *testing.T) {
+	t.Parallel()
+	l := spent(t)
+	var log bytes.Buffer
+	sound, _ := setup(t, l, slog.New(slog.NewTextHandler(&log, nil)))
+	if err := sound.Jobs[0].Run(t.Context()); err != nil || log.Len() != 0 {
+		t.Fatalf("%v: %s", err, log.String())
+	}
+	bad, _ := setup(t, cooked{l}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err := bad.Jobs[0].Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), ident.Account("acme").String()) {
+		t.Errorf("log: %s", log.String())
+	}
+}

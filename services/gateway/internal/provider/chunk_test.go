@@ -11,6 +11,7 @@ import (
 
 const (
 	commonChunk = `{"id":"chatcmpl-f51b2cd2-bef7","object":"chat.completion.chunk","created":1700000000,"model":"openai/gpt-oss-120b","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null}]}`
+	usageChunk  = `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" token"}}],"usage":{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}}`
 	toolChunk   = `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}}]},"finish_reason":null}]}`
 )
 
@@ -40,7 +41,8 @@ var chunks = []struct {
 	{"tool of nulls", `{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":null,"function":{"name":null,"arguments":"{}"}}]}}]}`, true, chunk{tools: []wireTool{{0, true, "", "", "{}"}}, answered: true}},
 	{"tool without index", `{"choices":[{"index":0,"delta":{"tool_calls":[{"id":"x","function":{"name":"f","arguments":{"a":1}}},null]}}]}`, false, chunk{tools: []wireTool{{0, false, "x", "f", `{"a":1}`}}, answered: true}},
 	{"function_call", `{"choices":[{"index":0,"delta":{"function_call":{"name":"f","arguments":"{}"}}}]}`, false, chunk{tools: []wireTool{{0, true, "", "f", "{}"}}, answered: true}},
-	{"usage chunk", `{"id":"a","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}}`, false, chunk{id: "a", usage: Usage{Prompt: 9, Completion: 4, Cached: 3, Reasoning: 2}, hasUsage: true}},
+	{"usage chunk", `{"id":"a","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":3},"completion_tokens_details":{"reasoning_tokens":2}}}`, true, chunk{id: "a", usage: Usage{Prompt: 9, Completion: 4, Cached: 3, Reasoning: 2}, hasUsage: true}},
+	{"usage in every chunk", `{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":null,"prompt_cache_hit_tokens":5,"queue_time":0.5}}`, true, chunk{text: "a", usage: Usage{Prompt: 9, Completion: 1, Cached: 5}, hasUsage: true, answered: true}},
 	{"null usage", `{"choices":[],"usage":null}`, true, chunk{}},
 	{"usage of zeros", `{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}`, false, chunk{}},
 	{"usage below zero", `{"choices":[],"usage":{"prompt_tokens":-1,"completion_tokens":2}}`, false, chunk{}},
@@ -129,7 +131,7 @@ func agree(t interface{ Fatalf(string, ...any) }, in []byte) {
 // splices and overwrites pieces of them.
 func TestMutatedChunksAgree(t *testing.T) {
 	t.Parallel()
-	pieces := []string{`null`, `"a"`, `""`, `{}`, `[]`, `0`, `-1`, `1e5`, `00`, `true`, `,`, `:`, `}`, `]`, `"content":`, `"error":`, `"index":`, `"usage":`, `"delta":`, `\u0041`, `\`, "\x00", "\xff", ` `, `"object":"error",`}
+	pieces := []string{`null`, `"a"`, `""`, `{}`, `[]`, `0`, `-1`, `1e5`, `00`, `true`, `,`, `:`, `}`, `]`, `"content":`, `"error":`, `"index":`, `"usage":`, `"delta":`, `\u0041`, `\`, "\x00", "\xff", ` `, `"object":"error",`, `"prompt_tokens":`, `"cached_tokens":`, `9999999999999`, `1.0`}
 	rapid.Check(t, func(t *rapid.T) {
 		in := rapid.SampledFrom(chunks).Draw(t, "chunk").in
 		for range rapid.IntRange(1, 3).Draw(t, "edits") {
@@ -144,7 +146,7 @@ func TestMutatedChunksAgree(t *testing.T) {
 // TestRepeatedStringsAreKept guards the one allocation per frame.
 func TestRepeatedStringsAreKept(t *testing.T) {
 	var d decoder
-	for name, in := range map[string]string{"token": commonChunk, "tool": toolChunk, "escaped": strings.Replace(commonChunk, " token", `\n\n`, 1)} {
+	for name, in := range map[string]string{"token": commonChunk, "tool": toolChunk, "usage": usageChunk, "escaped": strings.Replace(commonChunk, " token", `\n\n`, 1)} {
 		data := []byte(in)
 		if got := testing.AllocsPerRun(100, func() {
 			if _, ok := d.scan(data); !ok {
@@ -159,7 +161,7 @@ func TestRepeatedStringsAreKept(t *testing.T) {
 // BenchmarkChunk compares the scanner with encoding/json on the same chunk, into
 // the struct one would write for it.
 func BenchmarkChunk(b *testing.B) {
-	for _, c := range []struct{ name, in string }{{"token", commonChunk}, {"tool", toolChunk}} {
+	for _, c := range []struct{ name, in string }{{"token", commonChunk}, {"tool", toolChunk}, {"usage", usageChunk}} {
 		data := []byte(c.in)
 		b.Run(c.name+"/scan", func(b *testing.B) {
 			var d decoder

@@ -108,6 +108,9 @@ func New(cfg Config) *Engine {
 				PingTimeout:     15 * time.Second,
 			},
 			MaxResponseHeaderBytes: 64 << 10,
+			// Every open HTTP/1.1 stream holds this; a body beyond it is one
+			// write more.
+			WriteBufferSize: 1 << 10,
 		},
 	}
 }

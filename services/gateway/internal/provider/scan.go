@@ -7,8 +7,8 @@ import (
 
 // scan reads the chunk shapes that vendors send for nearly every token, in one
 // pass and with one allocation for the text. It says false for anything else,
-// valid or not: escapes in keys, repeated keys, errors, usage, arrays as
-// content, broken UTF-8. What it accepts, encoding/json would accept and read
+// valid or not: escapes in keys, repeated keys, errors, arrays as content, broken
+// UTF-8. What it accepts, encoding/json would accept and read
 // the same way.
 func (d *decoder) scan(data []byte) (chunk, bool) {
 	s := scanner{b: data}
@@ -26,7 +26,9 @@ func (d *decoder) scan(data []byte) (chunk, bool) {
 			// "error" is a vendor's way to say that the whole frame is one.
 			v, ok := s.text()
 			return once(&seen, 8) && ok && string(v.raw) != "error" && !v.escaped
-		case "error", "usage", "x_groq":
+		case "usage":
+			return once(&seen, 16) && (s.null() || scanUsage(&s, &c))
+		case "error", "x_groq":
 			return s.null()
 		}
 		return s.skip(0)
@@ -70,6 +72,47 @@ func (d *decoder) scanChoices(s *scanner, c *chunk) bool {
 	})
 	c.answered = true
 	return ok && s.eat(']')
+}
+
+// scanUsage reads a whole report of plain counts: some vendors repeat it in every
+// chunk.
+func scanUsage(s *scanner, c *chunk) bool {
+	var seen uint8
+	var u Usage
+	var hits uint64
+	read := func(bit uint8, into *uint64) bool {
+		n, ok := s.count()
+		*into = n
+		return once(&seen, bit) && ok
+	}
+	detail := func(bit, inner uint8, name string, into *uint64) bool {
+		return once(&seen, bit) && (s.null() || s.object(func(key []byte) bool {
+			if string(key) == name {
+				return read(inner, into)
+			}
+			return s.skip(0)
+		}))
+	}
+	ok := s.object(func(key []byte) bool {
+		switch string(key) {
+		case "prompt_tokens":
+			return read(1, &u.Prompt)
+		case "completion_tokens":
+			return read(2, &u.Completion)
+		case "prompt_cache_hit_tokens":
+			return read(4, &hits)
+		case "prompt_tokens_details":
+			return detail(8, 16, "cached_tokens", &u.Cached)
+		case "completion_tokens_details":
+			return detail(32, 64, "reasoning_tokens", &u.Reasoning)
+		}
+		return s.skip(0)
+	})
+	if u.Cached == 0 {
+		u.Cached = hits
+	}
+	c.usage, c.hasUsage = u, true
+	return ok && seen&3 == 3 && u.Prompt+u.Completion > 0
 }
 
 func (d *decoder) scanDelta(s *scanner, c *chunk) bool {
@@ -392,11 +435,17 @@ func (s *scanner) quoted() (token, bool) {
 
 // small reads a whole number of up to three digits.
 func (s *scanner) small() (int, bool) {
+	n, ok := s.count()
+	return int(n), ok && n < 1000
+}
+
+// count reads a whole number of up to twelve digits, which is below countMax.
+func (s *scanner) count() (uint64, bool) {
 	s.space()
-	from, n := s.i, 0
+	from, n := s.i, uint64(0)
 	for s.i < len(s.b) && s.b[s.i] >= '0' && s.b[s.i] <= '9' {
-		n = n*10 + int(s.b[s.i]-'0')
-		if s.i++; s.i-from > 3 {
+		n = n*10 + uint64(s.b[s.i]-'0')
+		if s.i++; s.i-from > 12 {
 			return 0, false
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -496,6 +498,50 @@ func BenchmarkStream(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkOpenStreams tells what a stream that waits for its next token costs:
+// heap and stacks of this side alone (the provider is one write into a pipe).
+func BenchmarkOpenStreams(b *testing.B) {
+	const streams = 500
+	answer := "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" +
+		fmt.Sprintf("%x\r\ndata: %s\n\n\r\n", len(commonChunk)+8, commonChunk)
+	e := New(Config{Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			if req, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_, _ = io.WriteString(far, answer) // a failure shows in Next
+			}
+		}()
+		return near, nil
+	}})
+	inUse := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	for b.Loop() {
+		before := inUse()
+		open := make([]Stream, streams)
+		for i := range open {
+			st, err := e.Stream(b.Context(), mockRequest(base, "m"))
+			if err == nil {
+				_, err = st.Next()
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			open[i] = st
+		}
+		b.ReportMetric(float64(inUse()-before)/streams, "bytes/stream")
+		for _, st := range open {
+			if err := st.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 }
 
 // idle is an exchange over a source, without a connection.

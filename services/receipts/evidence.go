@@ -145,12 +145,18 @@ func (s *Service) durable(f disk.File, account ident.ID, writer, file string) (i
 
 // live gives the open chain of an account, or nil.
 func (s *Service) live(account ident.ID) *chain.Chain {
-	for _, e := range s.settled() {
-		if e.account == account {
-			return e.chain
-		}
+	s.mu.Lock()
+	sl := s.chains[account]
+	s.mu.Unlock()
+	if sl == nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-sl.ready:
+		return sl.chain
+	default:
+		return nil
+	}
 }
 
 // Folder tells where an account's chain by this process lies, for tools that

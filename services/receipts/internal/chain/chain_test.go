@@ -42,7 +42,11 @@ func mustOpen(t *testing.T, o Options) *Chain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+	})
 	return c
 }
 
@@ -313,6 +317,19 @@ func (f stuckFile) Sync() error {
 	return f.File.Sync()
 }
 
+// letSync lets one sync through, which must come.
+func (s *stuck) letSync(t *testing.T, before func()) {
+	t.Helper()
+	select {
+	case <-s.entered:
+	case <-time.After(10 * time.Second):
+		t.Error("no sync came")
+		return
+	}
+	before()
+	s.release <- struct{}{}
+}
+
 // TestAFullQueueRefusesAndGroupsCommit: while one sync is under way, 1024
 // entries wait and the next is refused; then all of them share one sync.
 func TestAFullQueueRefusesAndGroupsCommit(t *testing.T) {
@@ -325,30 +342,29 @@ func TestAFullQueueRefusesAndGroupsCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-s.entered
 	waiting := make([]*Pending, 0, queueMax)
-	for i := range queueMax {
-		p, err := c.Submit(entry(i + 1))
-		if err != nil {
-			t.Fatal(i, err)
+	s.letSync(t, func() {
+		for i := range queueMax {
+			p, err := c.Submit(entry(i + 1))
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			waiting = append(waiting, p)
 		}
-		waiting = append(waiting, p)
-	}
-	if _, err := c.Submit(entry(queueMax + 1)); fault.ReasonOf(err) != receipt.ReasonUnavailable {
-		t.Fatalf("a full queue took an entry: %v", err)
-	}
-	// A caller that gives up leaves its entry to be written, and finds it.
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := waiting[7].Wait(gone); fault.ReasonOf(err) != receipt.ReasonUnavailable {
-		t.Fatalf("waited without a caller: %v", err)
-	}
-	s.release <- struct{}{}
+		if _, err := c.Submit(entry(queueMax + 1)); fault.ReasonOf(err) != receipt.ReasonUnavailable {
+			t.Fatalf("a full queue took an entry: %v", err)
+		}
+		// A caller that gives up leaves its entry to be written, and finds it.
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := waiting[7].Wait(gone); fault.ReasonOf(err) != receipt.ReasonUnavailable {
+			t.Fatalf("waited without a caller: %v", err)
+		}
+	})
 	if _, err := first.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	<-s.entered // one sync for all that waited
-	s.release <- struct{}{}
+	s.letSync(t, func() {}) // one sync for all that waited
 	ids := map[string]bool{}
 	for i, p := range waiting {
 		if i == 7 {
@@ -366,10 +382,7 @@ func TestAFullQueueRefusesAndGroupsCommit(t *testing.T) {
 	if id := mustAppend(t, c, entry(8)); ids[id] { // a repeat: no sync is needed
 		t.Error("another entry's receipt")
 	}
-	go func() { // the last anchor, at the close
-		<-s.entered
-		s.release <- struct{}{}
-	}()
+	go s.letSync(t, func() {}) // the last anchor, at the close
 	mustClose(t, c)
 }
 

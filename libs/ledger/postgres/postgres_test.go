@@ -25,7 +25,7 @@ func TestContract(t *testing.T) {
 		t.Helper()
 		dsn := pgtest.DSN(t, postgres.Migrate)
 		e := open(t, postgres.Options{DSN: dsn, Clock: c, MaxConns: 4})
-		raw, err := pgxpool.New(t.Context(), dsn)
+		raw, err := pgxpool.New(t.Context(), dsn+"&pool_max_conns=1")
 		if err != nil {
 			t.Fatal(err)
 		}

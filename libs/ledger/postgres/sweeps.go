@@ -67,8 +67,6 @@ func (e *Engine) beginLapse(ctx context.Context, ttl time.Duration) (cutoff int6
 		if cutoff, err = e.now(ctx, tx); err != nil {
 			return err
 		}
-		// Another replica's pass may have read its time after this one's.
-		cutoff = max(cutoff, memory.LastSuccess)
 		waits, turn := decide.LapseTurn(memory.LastSuccess, memory.WaitsUntil, cutoff, ttl)
 		waiting = !turn
 		return e.q.SweepUpsert(ctx, tx, pgq.SweepUpsertParams{Name: lapseSweep, LastSuccess: cutoff, WaitsUntil: waits})

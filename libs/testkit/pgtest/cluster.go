@@ -108,7 +108,7 @@ func startCluster(ctx context.Context, bin string, durable bool) (_ *server, err
 func runCluster(ctx context.Context, bin, dir, data string, cred *syscall.Credential, durable bool) (*server, error) {
 	args := []string{
 		"-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=200",
-		"-c", "shared_buffers=128MB", "-c", "log_min_messages=warning",
+		"-c", "shared_buffers=32MB", "-c", "log_min_messages=warning",
 	}
 	if !durable {
 		args = append(args, "-F", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")

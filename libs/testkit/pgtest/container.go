@@ -32,11 +32,14 @@ func localImage(ctx context.Context) (string, bool) {
 	return "", false
 }
 
+// password of a server that listens on this machine only and ends with the tests.
+const password = "postgres"
+
 // startContainer runs image until stop; its data lives in memory unless durable.
 func startContainer(ctx context.Context, image string, durable bool) (*server, error) {
 	args := []string{
 		"run", "--detach", "--rm", "--pull=never", "--publish=127.0.0.1::5432",
-		"--env=POSTGRES_HOST_AUTH_METHOD=trust", "--env=PGDATA=/tmp/pgdata",
+		"--env=POSTGRES_PASSWORD=" + password, "--env=PGDATA=/tmp/pgdata",
 	}
 	if !durable {
 		args = append(args, "--tmpfs=/tmp/pgdata:mode=0777")
@@ -61,7 +64,7 @@ func startContainer(ctx context.Context, image string, durable bool) (*server, e
 	}
 	host, _, _ := strings.Cut(ports, "\n")
 	srv := &server{
-		url:  &url.URL{Scheme: "postgres", User: url.User("postgres"), Host: host, Path: "/postgres", RawQuery: "sslmode=disable"},
+		url:  &url.URL{Scheme: "postgres", User: url.UserPassword("postgres", password), Host: host, Path: "/postgres", RawQuery: "sslmode=disable"},
 		stop: stop,
 		// A postgres image may be older than 15, which has no strategies.
 	}

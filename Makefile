@@ -26,7 +26,8 @@ tools: ## Build the pinned tools into .bin (once; about 5 minutes cold)
 gen: ## Regenerate everything that is generated
 	@tools/install buf sqlc
 	cd proto && buf generate
-	if [ -f sql/sqlc.yaml ]; then cd sql && sqlc generate; fi
+	cd sql && sqlc generate
+	cp config/default.toml config/models.yaml config/tenants.yaml cmd/tollgate/internal/sample/
 
 .PHONY: protovalidate
 protovalidate: ## Write validate.proto anew, from the Go module that is pinned

@@ -83,6 +83,7 @@ func snapshotGenerations(w *world) {
 	same(w, "another document", next, first+1)
 	same(w, "revision", w.revision(), revision+1)
 	same(w, "stored", w.snapshot(p).Doc, doc)
+	same(w, "stored revision", w.snapshot(p).Revision, revision+1)
 }
 
 func snapshotContradiction(w *world) {
@@ -122,6 +123,7 @@ func snapshotRepublished(w *world) {
 	got := w.snapshot(p)
 	same(w, "generation", got.Generation, generation+1)
 	same(w, "status", got.Doc.Status, ledger.StatusSuspended)
+	same(w, "revision of the raised one", got.Revision, w.revision())
 	same(w, "another account's generation", w.snapshot(q).Generation, untouched)
 	if w.revision() <= revision {
 		w.Fatal("a republication doesn't advance the revision")

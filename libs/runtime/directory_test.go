@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/admission"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -93,6 +94,9 @@ func TestUnreadableLedgerStopsAdmissionAtTheDeadline(t *testing.T) {
 			b.Errorf("just before the deadline: %v", err)
 		}
 		b.pass(1)
+		if r := b.begins(); r != admission.SnapshotExpired {
+			b.Errorf("the engine at the deadline: %v", r)
+		}
 		b.wantReason("at the deadline", b.admits(), "KEYS_STALE")
 		b.wantReason("readiness", b.Ready(b.Context()), "POLICY_STALE")
 		b.faults.set(func(f *faults) { f.down = false })
@@ -187,6 +191,52 @@ func TestBrokenPolicyRefusesItsTenantOnly(t *testing.T) {
 			b.Errorf("after the repair: %v", err)
 		}
 	})
+}
+
+// TestSnapshotThatCannotBeInForceStops covers rows that are corrupt, missing
+// from a complete drain, or older than what is held: none of them admits on
+// what came before, none is taken for a revocation, and all recover.
+func TestSnapshotThatCannotBeInForceStops(t *testing.T) {
+	principal := func(b *bench) ledger.Principal { return ledger.Principal(b.issuer.Digest(key).Principal()) }
+	for name, c := range map[string]struct {
+		rows func(b *bench, p *ledger.SnapshotPage)
+		want admission.Reason
+	}{
+		"corrupt status": {func(_ *bench, p *ledger.SnapshotPage) { p.Snapshots[0].Doc.Status = "on" }, admission.UnknownPrincipal},
+		"corrupt class":  {func(_ *bench, p *ledger.SnapshotPage) { p.Snapshots[0].Doc.Class = "" }, admission.UnknownPrincipal},
+		"negative limit": {func(_ *bench, p *ledger.SnapshotPage) { p.Snapshots[0].Doc.Limits.MaxConcurrent = -1 }, admission.UnknownPrincipal},
+		"no account":     {func(_ *bench, p *ledger.SnapshotPage) { p.Snapshots[0].Doc.Account = ident.ID{} }, admission.UnknownPrincipal},
+		"missing": {func(b *bench, p *ledger.SnapshotPage) {
+			if p.Snapshots[0].Principal != principal(b) {
+				b.Error("another snapshot")
+			}
+			p.Snapshots = nil
+		}, admission.UnknownPrincipal},
+		"older": {func(_ *bench, p *ledger.SnapshotPage) {
+			p.Snapshots[0].Generation = 1
+			p.Snapshots[0].Doc.Status = ledger.StatusSuspended
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bench) {
+				if r := b.begins(); r != 0 {
+					b.Fatal(r)
+				}
+				b.faults.set(func(f *faults) { f.rows = func(p *ledger.SnapshotPage) { c.rows(b, p) } })
+				b.apply(strings.Replace(file, "mock/*", "mock/e*", 1))
+				b.pass(0)
+				if r := b.begins(); r != c.want {
+					b.Errorf("%v, want %v", r, c.want)
+				}
+				b.faults.set(func(f *faults) { f.rows = nil })
+				b.apply(file)
+				b.pass(0)
+				if err := b.admits(); err != nil {
+					b.Errorf("after the repair: %v", err)
+				}
+			})
+		})
+	}
 }
 
 // TestUnreadablePolicyKeepsWhatIsInForce: an unavailable ledger is no corruption.

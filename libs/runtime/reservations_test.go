@@ -160,8 +160,7 @@ func TestLostReserveAnswerIsReleasedAtZero(t *testing.T) {
 				}
 				b.wantLedger(budget, 0)
 				b.wantPermits(0)
-				b.pass(5 * time.Minute)
-				if n := b.sweep(); n != 0 {
+				if n := b.live(5 * time.Minute); n != 0 {
 					b.Errorf("%d reservations were left to lapse", n)
 				}
 				b.wantLedger(budget, 0)
@@ -203,11 +202,8 @@ func TestClientLeavingDuringReserveIsReleased(t *testing.T) {
 func TestOpenReservationOutlivesItsTTL(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p := b.granted(100)
-		for range 6 {
-			b.pass(10 * time.Minute)
-			if n := b.sweep(); n != 0 {
-				b.Fatal("an open reservation was swept")
-			}
+		if n := b.live(time.Hour); n != 0 {
+			b.Fatal("an open reservation was swept")
 		}
 		if s := b.Stats(); s.Renewals < 120 || s.Renewals > 185 {
 			b.Errorf("%d renewals in an hour", s.Renewals)
@@ -228,8 +224,7 @@ func TestCloseIsRetriedUntilDurable(t *testing.T) {
 			f.closing = func(context.Context, []ledger.Close) ([]ledger.CloseResult, error) { return nil, errDown }
 		})
 		p.Close(ledger.Close{Outcome: ledger.Settled, Units: 30})
-		b.pass(10 * time.Minute)
-		if n := b.sweep(); n != 0 {
+		if n := b.live(10 * time.Minute); n != 0 {
 			b.Error("a closing reservation was swept")
 		}
 		b.wantPermits(1)
@@ -260,11 +255,9 @@ func TestCloseIsRetriedUntilDurable(t *testing.T) {
 func TestSweptReservationClosesQuietly(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p := b.granted(100)
-		b.sweep() // the sweep is not coming back from a gap of its own
 		b.faults.set(func(f *faults) { f.down = true })
-		for range 3 {
-			b.pass(time.Minute)
-			b.sweep()
+		if n := b.live(5 * time.Minute); n != 1 {
+			b.Fatalf("%d were swept", n)
 		}
 		b.faults.set(func(f *faults) { f.down = false })
 		b.pass(time.Minute)
@@ -319,9 +312,8 @@ func TestFaultyCloseHoldsUpNobody(t *testing.T) {
 		if s := b.Stats(); s.ClosesRefused != 1 || s.Closed != 1 {
 			b.Errorf("%+v", s)
 		}
-		for range 4 {
-			b.pass(time.Minute)
-			b.sweep()
+		if n := b.live(5 * time.Minute); n != 1 {
+			b.Errorf("%d were swept", n)
 		}
 		b.wantLedger(budget-100-1, 0)
 	})

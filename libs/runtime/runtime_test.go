@@ -118,6 +118,13 @@ func (b *bench) pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// begins asks the engine alone, without the registry's deadline.
+func (b *bench) begins() admission.Reason {
+	principal := admission.Principal(b.issuer.Digest(key).Principal())
+	_, denial := b.engine.Begin(principal, admission.PermissionSet(ledger.PermChatStream), time.Now())
+	return denial.Reason
+}
+
 // admits walks the request path up to Begin and the policy.
 func (b *bench) admits() error {
 	now := time.Now()
@@ -164,11 +171,13 @@ func (b *bench) granted(units int64) *runtime.Permit {
 	return p
 }
 
-// sweep bills what lapsed, as the ledger's job does.
-func (b *bench) sweep() int {
+// live lets d go by while the ledger's sweep runs every half TTL, as its job
+// does, and gives how many reservations it billed.
+func (b *bench) live(d time.Duration) int {
 	b.Helper()
 	done := 0
-	for range 3 { // after a gap the sweep waits one TTL first
+	for ; d > 0; d -= ledger.DefaultTTL / 2 {
+		b.pass(min(d, ledger.DefaultTTL/2))
 		r, err := b.ledger.LapseReservations(b.Context(), ledger.DefaultTTL, 1000)
 		if err != nil {
 			b.Fatal(err)
@@ -210,6 +219,7 @@ type faults struct {
 	reserve func(ctx context.Context, ask ledger.Reserve) (ledger.ReserveResult, error)
 	closing func(ctx context.Context, closes []ledger.Close) ([]ledger.CloseResult, error)
 	page    func() // runs after each page
+	rows    func(p *ledger.SnapshotPage)
 	doc     func(ledger.PolicyDoc, error) (ledger.PolicyDoc, error)
 	listed  int
 }
@@ -225,7 +235,7 @@ func (f *faults) set(change func(f *faults)) {
 func (f *faults) get() faultsNow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return faultsNow{f.down, f.quiet, f.reserve, f.closing, f.page, f.doc}
+	return faultsNow{f.down, f.quiet, f.reserve, f.closing, f.page, f.rows, f.doc}
 }
 
 type faultsNow struct {
@@ -233,6 +243,7 @@ type faultsNow struct {
 	reserve     func(ctx context.Context, ask ledger.Reserve) (ledger.ReserveResult, error)
 	closing     func(ctx context.Context, closes []ledger.Close) ([]ledger.CloseResult, error)
 	page        func()
+	rows        func(p *ledger.SnapshotPage)
 	doc         func(ledger.PolicyDoc, error) (ledger.PolicyDoc, error)
 }
 
@@ -259,6 +270,9 @@ func (f *faults) ListSnapshots(ctx context.Context, after ledger.Principal, limi
 	p, err := f.Ledger.ListSnapshots(ctx, after, limit)
 	if now.page != nil {
 		now.page()
+	}
+	if now.rows != nil {
+		now.rows(&p)
 	}
 	return p, err
 }

@@ -41,12 +41,12 @@ func ContractDefaults() Defaults {
 	}
 }
 
-// Options are what a file is compiled against. Issuer and LookupEnv are
-// required.
+// Options are what a file is compiled against. Issuer is required.
 type Options struct {
 	Defaults Defaults
 	Issuer   *auth.Issuer
-	// LookupEnv reads the environment for key_env (os.LookupEnv in a main).
+	// LookupEnv reads the environment for key_env (os.LookupEnv in a main). Nil:
+	// key_env is refused.
 	LookupEnv func(name string) (string, bool)
 	// Dir is where a relative key_file starts: the config directory.
 	Dir string

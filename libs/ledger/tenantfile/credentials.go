@@ -146,9 +146,13 @@ func (c *compiler) fingerprint(field, value string) (auth.Fingerprint, error) {
 		}
 		return f, nil
 	case "key_env":
-		v, set := c.opt.LookupEnv(value)
+		lookup := c.opt.LookupEnv
+		if lookup == nil {
+			return auth.Fingerprint{}, errors.New("cannot be used here: there is no environment")
+		}
+		v, set := lookup(value)
 		if !set || strings.TrimSpace(v) == "" {
-			return auth.Fingerprint{}, fmt.Errorf("names an environment variable that is not set or empty")
+			return auth.Fingerprint{}, errors.New("names an environment variable that is not set or empty")
 		}
 		text = v
 	case "key_file":

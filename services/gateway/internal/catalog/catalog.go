@@ -18,6 +18,7 @@ import (
 type Catalog struct {
 	models []*Model          // enabled ones, sorted by ID
 	names  map[string]*Model // by ID and by alias
+	known  []string          // every ID and alias, of disabled models too, sorted
 }
 
 // A Model is one enabled entry of the catalogue, with the route to it. Models
@@ -88,6 +89,10 @@ func (c *Catalog) Resolve(name string) (*Model, bool) {
 
 // Models gives the enabled models sorted by ID. The slice is the caller's.
 func (c *Catalog) Models() []*Model { return slices.Clone(c.models) }
+
+// Known gives every ID and alias of the file, sorted, those of disabled models
+// too: what an allowlist may name without being a misspelling.
+func (c *Catalog) Known() []string { return slices.Clone(c.known) }
 
 // Providers gives the names of the providers that enabled models use, sorted.
 func (c *Catalog) Providers() []string {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -34,6 +35,7 @@ func Load(file string, data []byte, env func(string) (string, bool)) (*Catalog, 
 		all := errors.Join(l.faults...)
 		return nil, fault.Because(fault.Invalid, "CATALOG_INVALID", all.Error(), all)
 	}
+	c.known = slices.Sorted(maps.Keys(l.taken))
 	c.index()
 	return c, nil
 }

@@ -83,6 +83,9 @@ func TestLoadReadsEverything(t *testing.T) {
 	if _, ok := c.Resolve("sleeping"); ok {
 		t.Error("a disabled model is found")
 	}
+	if got := c.Known(); !slices.Equal(got, []string{"big", "fast", "groq/big", "nim/off", "nim/own", "sleeping"}) {
+		t.Errorf("known %v", got)
+	}
 	if got := c.Providers(); !slices.Equal(got, []string{"groq", "nim"}) || len(c.Models()) != 2 {
 		t.Errorf("%v, %d models", got, len(c.Models()))
 	}

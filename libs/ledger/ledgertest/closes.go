@@ -21,6 +21,7 @@ func closes() []guarantee {
 		{"a batch that names a request twice closes it once", closeBatchTwice},
 		{"an empty batch has no answers", closeBatchEmpty},
 		{"closing doesn't need a live account or key", closeAfterSuspension},
+		{"what nobody pays is counted", closeCounted},
 	}
 }
 
@@ -211,4 +212,32 @@ func closeAfterSuspension(w *world) {
 	w.must(err)
 	w.settle(acme, g, 10)
 	w.has(acme.id, sums{balance: 90, deposited: 100, usage: 10})
+}
+
+func closeCounted(w *world) {
+	source, ok := w.Ledger.(ledger.StatsSource)
+	if !ok {
+		w.Fatal("the engine has no counters")
+	}
+	w.running()
+	before := source.Stats()
+	acme := w.funded("acme", 100)
+	g := w.granted(acme, 10)
+	fenced := closing(acme, g, ledger.Full, 0)
+	fenced.Fence += 7
+	w.closed(fenced, ledger.CloseFenced)
+	ghost := closing(acme, g, ledger.Settled, 5)
+	ghost.Request = ident.NewAt(w.Clock.Now())
+	w.closed(ghost, ledger.CloseTombstone)
+	same(w, "swept", w.pass(ttl).Done, 1)
+	w.closed(closing(acme, g, ledger.Settled, 13), ledger.CloseSwept)
+	w.closed(closing(acme, g, ledger.Released, 0), ledger.CloseSwept)
+	after := source.Stats()
+	same(w, "fenced", after.ClosedFenced-before.ClosedFenced, 1)
+	same(w, "tombstones", after.Tombstones-before.Tombstones, 1)
+	same(w, "unbilled", after.UnbilledUnits-before.UnbilledUnits, 8)
+	same(w, "released after the sweep", after.ReleasedAfterSweep-before.ReleasedAfterSweep, 1)
+	if after.Groups <= before.Groups || after.Operations <= before.Operations || after.QueueCapacity <= 0 {
+		w.Fatalf("counters stand still: %+v", after)
+	}
 }

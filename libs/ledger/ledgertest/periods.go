@@ -22,6 +22,7 @@ func periods() []guarantee {
 		{"closing rolls a due account first", rollInClose},
 		{"administration rolls a due account first", rollInAdmin},
 		{"a month rolls on the first", rollMonth},
+		{"an account made at the boundary rolls at the next one", rollMadeAtBoundary},
 	}
 }
 
@@ -185,4 +186,17 @@ func rollMonth(w *world) {
 	w.Clock.Advance(time.Nanosecond)
 	same(w, "rolled", w.roll().Done, 1)
 	w.has(acme.id, sums{balance: 100, allowance: 100, deposited: 200, usage: 30, expired: 70})
+}
+
+func rollMadeAtBoundary(w *world) {
+	w.Clock.Set(midnight())
+	acme := w.daily("acme", 100)
+	w.unchanged("a sweep at the same instant", func() { same(w, "rolled", w.roll().Done, 0) })
+	w.granted(acme, 10)
+	w.has(acme.id, sums{balance: 90, allowance: 90, deposited: 100})
+	w.Clock.Advance(24*time.Hour - time.Nanosecond)
+	same(w, "rolled before the boundary", w.roll().Done, 0)
+	w.Clock.Advance(time.Nanosecond)
+	same(w, "rolled", w.roll().Done, 1)
+	w.has(acme.id, sums{balance: 100, allowance: 100, deposited: 200, expired: 90})
 }

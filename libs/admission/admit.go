@@ -20,16 +20,23 @@ type Grant struct {
 // the charge and the answer is AccountingBackpressure.
 func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Denial) {
 	lane := slot.move()
-	if d, ok := r.unusable(); !ok {
+	if r.refused != 0 || r.entry == nil {
 		lane.giveBack()
-		return Pending{}, d
+		return Pending{}, r.unusable()
 	}
-	quote, lease, d := r.admit(&w, lane, now.UnixNano())
-	if d.Reason != 0 {
+	a, instant := r.entry.account, now.UnixNano()
+	quote, reason := Quote{}, SnapshotExpired
+	var lease *LocalLease
+	if r.fresh(instant) {
+		if quote, reason = r.entry.snapshot.judge(&w); reason == 0 {
+			lease, reason = r.admit(&quote, lane, instant)
+		}
+	}
+	if reason != 0 {
 		lane.giveBack()
-		return Pending{}, r.entry.account.refuse(d)
+		return Pending{}, r.refuse(reason, &quote, instant)
 	}
-	r.entry.account.units.Add(uint64(quote.Units))
+	a.units.Add(uint64(quote.Units))
 	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, lease, lane, Permit{}
@@ -46,103 +53,153 @@ func (l *usageLane) giveBack() {
 	}
 }
 
-// admit decides, and holds on to what it took only when it admits.
-func (r *Request) admit(w *Workload, lane *usageLane, now int64) (Quote, *LocalLease, Denial) {
-	s, a := r.entry.snapshot, r.entry.account
-	if !r.fresh(now) {
-		return Quote{}, nil, Denial{Reason: SnapshotExpired, Level: LevelPrincipal}
-	}
-	quote, d := s.judge(w)
-	if d.Reason != 0 {
-		return quote, nil, d
-	}
+// atPrincipal marks a ConcurrencyLimited of the principal's own ceiling until
+// refuse has told the two apart; it never leaves this file.
+const (
+	atPrincipal  = reasonEnd
+	aboveBurst   = reasonEnd + 1 // more items than the item bucket ever holds
+	pastTheGrant = reasonEnd + 2
+	grantExpired = reasonEnd + 3
+)
+
+// admit decides, and holds on to what it took only when it admits. It answers
+// in as few words as it can: refuse finds the numbers.
+func (r *Request) admit(q *Quote, lane *usageLane, now int64) (*LocalLease, Reason) {
 	if lane == nil {
-		return quote, nil, Denial{Reason: AccountingBackpressure, Level: LevelInstance}
+		return nil, AccountingBackpressure
 	}
+	a, c := r.entry.account, r.entry.cell
 	policy := a.authority.Load()
-	if d = policy.rate(a, &quote, now); d.Reason != 0 {
-		return quote, nil, d
+	if reason := policy.rate(a, q, now); reason != 0 {
+		return nil, reason
 	}
-	if d = r.enter(r.entry.ceiling, policy.ceiling); d.Reason != 0 {
-		return quote, nil, d
+	if reason := r.enter(r.entry.ceiling, policy.ceiling); reason != 0 {
+		return nil, reason
 	}
-	lease, d := a.fund(uint64(quote.Units), now)
-	if d.Reason != 0 {
+	lease, reason := a.fund(uint64(q.Units), now)
+	if reason != 0 {
 		a.occupancy.undo()
-		r.entry.cell.occupancy.undo()
+		c.occupancy.undo()
 	}
-	return quote, lease, d
+	return lease, reason
 }
 
 // rate takes the tokens of every bucket there is.
-func (p *authority) rate(a *account, q *Quote, now int64) Denial {
+func (p *authority) rate(a *account, q *Quote, now int64) Reason {
 	if b := p.request; b != nil {
-		ok, lost := b.take(now, 1)
-		a.lost(lost)
-		if !ok {
-			return b.denial(RequestRateLimited, now, 1)
+		if ok, lost := b.take(now, 1); !ok || lost != 0 {
+			if a.lost(lost); !ok {
+				return RequestRateLimited
+			}
 		}
 	}
 	if b := p.item; b != nil {
 		if !b.fits(q.Items) {
-			return Denial{Reason: TooManyItems, Level: LevelAccount, Limit: b.rate.Burst, Used: q.Items}
+			return aboveBurst
 		}
-		ok, lost := b.take(now, q.Items)
-		a.lost(lost)
-		if !ok {
-			return b.denial(ItemRateLimited, now, q.Items)
+		if ok, lost := b.take(now, q.Items); !ok || lost != 0 {
+			if a.lost(lost); !ok {
+				return ItemRateLimited
+			}
 		}
 	}
 	if b := p.cost; b != nil {
 		if !b.fits(uint64(q.Units)) {
-			return Denial{Reason: UnpriceableUnderLimits, Level: LevelAccount, Limit: b.rate.Burst, Used: uint64(q.Units)}
+			return UnpriceableUnderLimits
 		}
-		ok, lost := b.take(now, uint64(q.Units))
-		a.lost(lost)
-		if !ok {
-			return b.denial(RateLimited, now, uint64(q.Units))
+		if ok, lost := b.take(now, uint64(q.Units)); !ok || lost != 0 {
+			if a.lost(lost); !ok {
+				return RateLimited
+			}
 		}
 	}
-	return Denial{}
+	return 0
 }
 
 // enter takes the principal's place, then the account's, or neither.
-func (r *Request) enter(principal, account uint64) Denial {
+func (r *Request) enter(principal, account uint64) Reason {
 	c, a := r.entry.cell, r.entry.account
-	ok, lost := c.occupancy.enter(principal)
-	if !ok {
-		a.lost(lost)
-		return Denial{Reason: ConcurrencyLimited, Level: LevelPrincipal, Limit: principal, Used: c.occupancy.inFlight()}
+	if ok, lost := c.occupancy.enter(principal); !ok || lost != 0 {
+		if a.lost(lost); !ok {
+			return atPrincipal
+		}
 	}
-	ok, more := a.occupancy.enter(account)
-	a.lost(lost + more)
-	if !ok {
-		c.occupancy.undo()
-		return Denial{Reason: ConcurrencyLimited, Level: LevelAccount, Limit: account, Used: a.occupancy.inFlight()}
+	if ok, lost := a.occupancy.enter(account); !ok || lost != 0 {
+		if a.lost(lost); !ok {
+			c.occupancy.undo()
+			return ConcurrencyLimited
+		}
 	}
-	return Denial{}
+	return 0
 }
 
 // fund debits the installed lease.
-func (a *account) fund(units uint64, now int64) (*LocalLease, Denial) {
+func (a *account) fund(units uint64, now int64) (*LocalLease, Reason) {
 	lease := a.lease.lease.Load()
 	if lease == nil {
-		return nil, Denial{Reason: LeaseUnavailable, Level: LevelAccount}
+		return nil, LeaseUnavailable
 	}
 	if now >= lease.usableUntil {
-		return nil, Denial{Reason: LeaseExpired, Level: LevelAccount}
+		return nil, LeaseExpired
 	}
-	ok, lost := lease.debit(units)
-	a.lost(lost)
-	if ok {
-		return lease, Denial{}
+	if ok, lost := lease.debit(units); !ok || lost != 0 {
+		if a.lost(lost); !ok {
+			if lease.left.Load() < 0 { // sealed: as good as gone
+				return nil, LeaseUnavailable
+			}
+			lease.refuse(units)
+			return nil, LeaseExhausted
+		}
 	}
-	left := lease.left.Load()
-	if left < 0 { // sealed: as good as gone
-		return nil, Denial{Reason: LeaseUnavailable, Level: LevelAccount}
+	return lease, 0
+}
+
+// refuse counts a refusal and finds its numbers: as they are now, which is a
+// moment later than they were looked at.
+func (r *Request) refuse(reason Reason, q *Quote, now int64) Denial {
+	a, s := r.entry.account, r.entry.snapshot
+	d := Denial{Reason: reason, Level: LevelAccount}
+	switch reason {
+	case RequestRateLimited:
+		a.authority.Load().request.describe(&d, now, 1)
+	case ItemRateLimited:
+		a.authority.Load().item.describe(&d, now, q.Items)
+	case RateLimited:
+		a.authority.Load().cost.describe(&d, now, uint64(q.Units))
+	case UnpriceableUnderLimits:
+		d.Used = uint64(q.Units)
+		if b := a.authority.Load().cost; b != nil {
+			d.Limit = b.rate.Burst
+		}
+	case aboveBurst:
+		d.Reason, d.Used = TooManyItems, q.Items
+		if b := a.authority.Load().item; b != nil {
+			d.Limit = b.rate.Burst
+		}
+	case TooManyItems:
+		d.Level, d.Limit, d.Used = LevelWorkload, s.limits.MaxItems, q.Items
+	case ConcurrencyLimited:
+		d.Limit, d.Used = a.authority.Load().ceiling, a.occupancy.inFlight()
+	case atPrincipal:
+		d.Reason, d.Level, d.Limit, d.Used = ConcurrencyLimited, LevelPrincipal, r.entry.ceiling, r.entry.cell.occupancy.inFlight()
+	case LeaseExhausted:
+		if l := a.lease.lease.Load(); l != nil {
+			d.Limit = l.granted
+			d.Used = l.granted - uint64(l.Remaining())
+		}
+	case pastTheGrant:
+		d.Reason, d.Level, d.Used = LeaseExhausted, LevelWorkload, uint64(q.Units)
+	case grantExpired:
+		d.Reason, d.Level = LeaseExpired, LevelWorkload
+	case SnapshotExpired:
+		d.Level = LevelPrincipal
+	case AccountingBackpressure:
+		d.Level = LevelInstance
+	case ClassNotPermitted, EmptyWorkload, UnpricedOperation, CostOverflow:
+		d.Level = LevelWorkload
+	default: // lease_unavailable and lease_expired have no numbers
 	}
-	lease.refuse(units)
-	return nil, Denial{Reason: LeaseExhausted, Level: LevelAccount, Limit: lease.granted, Used: lease.granted - uint64(left)}
+	return a.refuse(d)
 }
 
 // AdmitReserved admits a request whose funding and limits were decided durably
@@ -156,16 +213,20 @@ func (a *account) fund(units uint64, now int64) (*LocalLease, Denial) {
 // request commits under the id of its grant.
 func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot, now time.Time) (Ready, Denial) {
 	capacity, lane := permit.move(), slot.move()
-	if d, ok := r.unusable(); !ok {
+	if r.refused != 0 || r.entry == nil {
 		capacity.Release()
 		lane.giveBack()
-		return Ready{}, d
+		return Ready{}, r.unusable()
 	}
-	w := Priced(q)
-	if d := r.admitReserved(&w, &g, now.UnixNano()); d.Reason != 0 {
+	instant, until := now.UnixNano(), g.UsableUntil.UnixNano()
+	if reason := r.admitReserved(&q, &g, instant, until); reason != 0 {
 		capacity.Release()
 		lane.giveBack()
-		return Ready{}, r.entry.account.refuse(d)
+		d := r.refuse(reason, &q, instant)
+		if reason == pastTheGrant {
+			d.Limit = uint64(g.Units)
+		}
+		return Ready{}, d
 	}
 	r.entry.account.units.Add(uint64(q.Units))
 	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
@@ -175,21 +236,25 @@ func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot
 	s.request = g.RequestID
 	word := at(s.word.Load(), phaseReady)
 	s.word.Store(word)
-	return Ready{o, word, g.UsableUntil.UnixNano()}, Denial{}
+	return Ready{o, word, until}, Denial{}
 }
 
-func (r *Request) admitReserved(w *Workload, g *Grant, now int64) Denial {
+func (r *Request) admitReserved(q *Quote, g *Grant, now, until int64) Reason {
 	if !r.fresh(now) {
-		return Denial{Reason: SnapshotExpired, Level: LevelPrincipal}
+		return SnapshotExpired
 	}
-	quote, d := r.entry.snapshot.judge(w)
-	switch {
-	case d.Reason != 0:
-		return d
-	case now >= g.UsableUntil.UnixNano():
-		return Denial{Reason: LeaseExpired, Level: LevelWorkload}
-	case quote.Units > g.Units:
-		return Denial{Reason: LeaseExhausted, Level: LevelWorkload, Limit: uint64(g.Units), Used: uint64(quote.Units)}
+	var fault priceFault
+	if q.Units > MaxCostUnits {
+		fault = priceOverflow
+	}
+	if reason := r.entry.snapshot.judgeQuote(q, fault); reason != 0 {
+		return reason
+	}
+	if now >= until {
+		return grantExpired
+	}
+	if q.Units > g.Units {
+		return pastTheGrant
 	}
 	return r.enter(MaxConcurrency, MaxConcurrency)
 }

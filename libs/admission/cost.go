@@ -123,27 +123,32 @@ func (t *CostTable) price(counts []ClassCount) (q Quote, fault priceFault) {
 	return q, fault
 }
 
-// judge refuses a workload for what it is, in the fixed order: permissions,
-// emptiness, number of items, price.
-func (s *AccountSnapshot) judge(w *Workload) (Quote, Denial) {
-	q := w.quote
-	var fault priceFault
+// judge prices a workload and refuses it for what it is, in the fixed order:
+// permissions, emptiness, number of items, price.
+func (s *AccountSnapshot) judge(w *Workload) (Quote, Reason) {
 	if !w.priced {
-		q, fault = s.costs.price(w.classes)
-	} else if q.Units > MaxCostUnits {
-		fault = priceOverflow
+		q, fault := s.costs.price(w.classes)
+		return q, s.judgeQuote(&q, fault)
 	}
-	switch maxItems := s.limits.MaxItems; {
+	if w.quote.Units > MaxCostUnits {
+		return w.quote, s.judgeQuote(&w.quote, priceOverflow)
+	}
+	return w.quote, s.judgeQuote(&w.quote, 0)
+}
+
+func (s *AccountSnapshot) judgeQuote(q *Quote, fault priceFault) Reason {
+	maxItems := s.limits.MaxItems
+	switch {
 	case !s.permissions.Contains(q.Permissions):
-		return q, Denial{Reason: ClassNotPermitted, Level: LevelWorkload}
-	case q.Items == 0 && fault&priceItemsOverflow == 0:
-		return q, Denial{Reason: EmptyWorkload, Level: LevelWorkload}
+		return ClassNotPermitted
+	case q.Items == 0: // an overflow has left them at the maximum
+		return EmptyWorkload
 	case maxItems != 0 && (q.Items > maxItems || fault&priceItemsOverflow != 0):
-		return q, Denial{Reason: TooManyItems, Level: LevelWorkload, Limit: maxItems, Used: q.Items}
+		return TooManyItems
+	case fault == 0:
+		return 0
 	case fault&priceUnpriced != 0:
-		return q, Denial{Reason: UnpricedOperation, Level: LevelWorkload}
-	case fault != 0:
-		return q, Denial{Reason: CostOverflow, Level: LevelWorkload}
+		return UnpricedOperation
 	}
-	return q, Denial{}
+	return CostOverflow
 }

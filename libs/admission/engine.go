@@ -165,8 +165,8 @@ func (n *entry) estimate() (CostUnits, bool) {
 // AcquirePermit takes execution capacity ahead of AdmitReserved. The caller
 // releases the permit if it doesn't get as far as handing it over.
 func (r Request) AcquirePermit(g Gate) (Permit, Denial) {
-	if d, ok := r.unusable(); !ok {
-		return Permit{}, d
+	if r.refused != 0 || r.entry == nil {
+		return Permit{}, r.unusable()
 	}
 	a, class := r.entry.account, r.entry.snapshot.class
 	p, ok := g.acquire(class, a.home)
@@ -180,8 +180,8 @@ func (r Request) AcquirePermit(g Gate) (Permit, Denial) {
 // ReserveUsage takes room for the request's one usage event, ahead of Admit.
 // The caller releases the slot if it doesn't get as far as handing it over.
 func (r Request) ReserveUsage(q *UsageQueue) (UsageSlot, Denial) {
-	if d, ok := r.unusable(); !ok {
-		return UsageSlot{}, d
+	if r.refused != 0 || r.entry == nil {
+		return UsageSlot{}, r.unusable()
 	}
 	slot, ok := q.reserve(r.entry.account.home)
 	if !ok {
@@ -192,12 +192,9 @@ func (r Request) ReserveUsage(q *UsageQueue) (UsageSlot, Denial) {
 
 // unusable repeats the refusal of a request that Begin refused, without
 // counting it again: going on with it is misuse.
-func (r *Request) unusable() (Denial, bool) {
-	if r.refused == 0 && r.entry != nil {
-		return Denial{}, true
-	}
+func (r *Request) unusable() Denial {
 	if r.engine != nil {
 		r.engine.misused()
 	}
-	return Denial{Reason: max(r.refused, UnknownPrincipal), Level: LevelPrincipal}, false
+	return Denial{Reason: max(r.refused, UnknownPrincipal), Level: LevelPrincipal}
 }

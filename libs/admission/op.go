@@ -161,10 +161,7 @@ func (s *state) emit(settled bool) Charge {
 		c = Charge{Units: CostUnits(s.actual), Excess: CostUnits(s.overage)}
 	}
 	if s.slot != nil {
-		s.slot.record(&usageRecord{
-			request: s.request, snapshot: s.entry.snapshot, lease: s.lease, fence: s.fence,
-			units: uint64(c.Units), overage: uint64(c.Excess), items: s.items, committedAt: s.committedAt,
-		})
+		s.slot.record(s, c)
 	}
 	if s.lease != nil {
 		s.lease.spent.Add(uint64(c.Units - c.Excess))

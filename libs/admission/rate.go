@@ -134,14 +134,17 @@ func (b *bucket) take(now int64, n uint64) (ok bool, lost uint64) {
 	return false, lost
 }
 
-// denial describes a refusal of n units at now.
-func (b *bucket) denial(reason Reason, now int64, n uint64) Denial {
-	used := b.level(b.tat.Load(), uint64(now)<<b.shift)
-	d := Denial{Reason: reason, Level: LevelAccount, Limit: b.rate.Burst, Used: min((used+b.perUnit-1)/b.perUnit, b.rate.Burst)}
-	if hi, need := bits.Mul64(n, b.perUnit); hi == 0 && used+need > b.tolerance {
-		d.Wait = time.Duration((used + need - b.tolerance + 1<<b.shift - 1) >> b.shift)
+// describe gives the numbers of a refusal of n units at now. A bucket that has
+// been taken away meanwhile has none.
+func (b *bucket) describe(d *Denial, now int64, n uint64) {
+	if b == nil {
+		return
 	}
-	return d
+	used := b.level(b.tat.Load(), uint64(now)<<b.shift) //nolint:gosec // modulo 2⁶⁴ is meant
+	d.Limit, d.Used = b.rate.Burst, min((used+b.perUnit-1)/b.perUnit, b.rate.Burst)
+	if hi, need := bits.Mul64(n, b.perUnit); hi == 0 && used+need > b.tolerance {
+		d.Wait = time.Duration((used + need - b.tolerance + 1<<b.shift - 1) >> b.shift) //nolint:gosec // below 2⁶³
+	}
 }
 
 // fits says whether n units can ever pass.

@@ -124,7 +124,8 @@ func TestWaitIsWhenTheRequestPasses(t *testing.T) {
 	now := testNow.UnixNano()
 	b.take(now, 4)
 	for n := uint64(1); n <= 4; n++ {
-		d := b.denial(RateLimited, now, n)
+		var d Denial
+		b.describe(&d, now, n)
 		fresh := func() *bucket { c := newBucket(b.rate); c.tat.Store(b.tat.Load()); return c }
 		if ok, _ := fresh().take(now+int64(d.Wait)-1, n); ok {
 			t.Errorf("%d units pass before the wait of %v", n, d.Wait)

@@ -65,8 +65,10 @@ func (r *usageRecord) event() UsageEvent {
 // Invariants:
 //   - reserved counts slots given out and events not yet drained, and never
 //     passes the size of the ring; so whoever holds a slot finds a free cell.
-//   - a cell's turn says whose it is: the writer of position p finds p, the
-//     reader p+1, the next writer p+size.
+//   - a cell's turn says which position was written to it last, plus one: the
+//     reader of position p waits for p+1. That the cell has been read again
+//     before it is written is the doing of reserved, which the reader lowers
+//     last and a writer raises first.
 //
 // reserved and tail share a line, which every request writes; head is the
 // reader's.
@@ -120,9 +122,6 @@ func NewUsageQueue(capacity int) (*UsageQueue, error) {
 		l := &q.lanes[i]
 		l.cells = make([]usageCell, size/lanes)
 		l.mask = uint64(len(l.cells) - 1) //nolint:gosec // a power of two
-		for p := range l.cells {
-			l.cells[p].turn.Store(uint64(p)) //nolint:gosec // an index
-		}
 	}
 	return q, nil
 }
@@ -167,13 +166,17 @@ func (q *UsageQueue) reserve(home uint32) (UsageSlot, bool) {
 	return UsageSlot{}, false
 }
 
-// record writes an event into the room that the caller holds.
-func (l *usageLane) record(r *usageRecord) {
+// record writes the event of a request that is done into the room that was
+// reserved for it.
+func (l *usageLane) record(s *state, c Charge) {
 	p := l.tail.Add(1) - 1
 	cell := &l.cells[p&l.mask]
-	// The room was reserved, so the reader has given this cell back: it does so
-	// before it lowers reserved.
-	cell.record = *r
+	r := &cell.record // written in place: it is most of what Done costs
+	r.request = s.request
+	r.snapshot, r.lease = s.entry.snapshot, s.lease
+	r.fence = s.fence
+	r.units, r.overage, r.items = uint64(c.Units), uint64(c.Excess), s.items
+	r.committedAt = s.committedAt
 	cell.turn.Store(p + 1)
 }
 
@@ -199,7 +202,6 @@ func (l *usageLane) drain(dst []UsageEvent) int {
 		}
 		dst[n] = cell.record.event()
 		cell.record = usageRecord{} // keeps no snapshot or lease alive
-		cell.turn.Store(l.head + l.mask + 1)
 		l.head++
 		n++
 	}

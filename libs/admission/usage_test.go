@@ -14,7 +14,7 @@ func TestQueueDeliversEveryEventOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot := testPublishable(t, testSpec(1)).Snapshot()
+	entry := &entry{snapshot: testPublishable(t, testSpec(1)).Snapshot()}
 	perWriter := raceScaled(50_000, 5_000)
 	const writers = 6
 	seen := make([]uint8, writers*perWriter)
@@ -34,7 +34,7 @@ func TestQueueDeliversEveryEventOnce(t *testing.T) {
 					slot.Release() // harmless
 					continue
 				}
-				slot.move().record(&usageRecord{snapshot: snapshot, units: uint64(w*perWriter + i)})
+				slot.move().record(&state{entry: entry}, Charge{Units: CostUnits(w*perWriter + i)})
 			}
 		})
 	}

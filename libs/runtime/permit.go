@@ -47,7 +47,8 @@ func (r *Runtime) Permit() (*Permit, error) {
 // Conflict, Forbidden or Unsupported reserved nothing: the permit stays with
 // the caller. Every other error leaves the outcome unknown: the permit is
 // spent on a close that releases the request whenever it landed, and the error
-// is Unavailable LEDGER_UNAVAILABLE.
+// is Unavailable LEDGER_UNAVAILABLE. A full queue (LEDGER_BUSY) decided nothing,
+// so it costs no close: an overloaded ledger isn't given more to do.
 func (r *Runtime) Reserve(ctx context.Context, p *Permit, ask ledger.Reserve) (ledger.ReserveResult, error) {
 	if !p.state.CompareAndSwap(permitHeld, permitAsking) {
 		return ledger.ReserveResult{}, fault.New(fault.Internal, "PERMIT_USED", "a permit reserves once")
@@ -59,7 +60,7 @@ func (r *Runtime) Reserve(ctx context.Context, p *Permit, ask ledger.Reserve) (l
 	asked := r.opt.Clock.Now()
 	res, err := r.opt.Reservations.Reserve(ctx, ask)
 	if err != nil {
-		if settled(err) {
+		if settled(err) || fault.ReasonOf(err) == "LEDGER_BUSY" {
 			p.state.Store(permitHeld)
 			return ledger.ReserveResult{}, err
 		}

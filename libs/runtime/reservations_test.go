@@ -172,6 +172,30 @@ func TestLostReserveAnswerIsReleasedAtZero(t *testing.T) {
 	}
 }
 
+// TestFullQueueCostsNoClose: the ledger's own refusal to queue is no lost
+// answer, and an overloaded ledger gets no tombstones to write.
+func TestFullQueueCostsNoClose(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.faults.set(func(f *faults) {
+			f.reserve = func(context.Context, ledger.Reserve) (ledger.ReserveResult, error) {
+				return ledger.ReserveResult{}, fault.New(fault.Unavailable, "LEDGER_BUSY", "the queue is full")
+			}
+		})
+		p, err := b.Permit()
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, err = b.Reserve(b.Context(), p, b.ask(100))
+		b.wantReason("the caller", err, "LEDGER_BUSY")
+		p.Release()
+		b.pass(0)
+		b.wantPermits(0)
+		if s := b.Stats(); s.AmbiguousReserves+s.ClosedTombstone != 0 {
+			b.Errorf("%+v", s)
+		}
+	})
+}
+
 // TestClientLeavingDuringReserveIsReleased: its cancelled context loses the answer, too.
 func TestClientLeavingDuringReserveIsReleased(t *testing.T) {
 	inBubble(t, func(b *bench) {

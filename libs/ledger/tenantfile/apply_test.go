@@ -400,6 +400,44 @@ func TestApplyResumesAfterAnyStep(t *testing.T) {
 	}
 }
 
+// broken is a store in which one tenant's snapshot or policy can't be read.
+type broken struct {
+	*sqlite.Ledger
+	policy [32]byte
+	key    ledger.Principal
+}
+
+func (b broken) GetPolicy(ctx context.Context, revision [32]byte) (ledger.PolicyDoc, error) {
+	if revision == b.policy {
+		return ledger.PolicyDoc{}, fault.New(fault.Internal, "POLICY_CORRUPT", "corrupt")
+	}
+	return b.Ledger.GetPolicy(ctx, revision)
+}
+
+func (b broken) GetSnapshot(ctx context.Context, p ledger.Principal) (ledger.Snapshot, error) {
+	if p == b.key {
+		return ledger.Snapshot{}, fault.New(fault.Internal, "SNAPSHOT_UNREADABLE", "corrupt")
+	}
+	return b.Ledger.GetSnapshot(ctx, p)
+}
+
+// TestACorruptRowStopsItsTenantOnly, and an unreadable snapshot is published again.
+func TestACorruptRowStopsItsTenantOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.apply(acmeOne)
+	two := acmeOne + strings.TrimPrefix(strings.NewReplacer("acme", "zed", "key-one", "key-two").Replace(acmeOne), "tenants:\n")
+	c := w.compile(two)
+	done, err := tenantfile.Apply(t.Context(), broken{Ledger: w.Ledger, policy: c.Tenants[0].PolicyRevision}, c, ident.New())
+	if fault.ReasonOf(err) != "POLICY_CORRUPT" || !w.may("zed", "k1") {
+		t.Errorf("%v\n%s", err, done)
+	}
+	plan, err := tenantfile.Plan(t.Context(), broken{Ledger: w.Ledger, key: ledger.Principal(w.opt.Issuer.Digest("key-one").Principal())}, c)
+	if err != nil || !strings.HasPrefix(plan.String(), "~ acme: publish snapshot k1") || plan.Mutations() != 1 {
+		t.Errorf("%v\n%s", err, plan)
+	}
+}
+
 // TestMintedKeysWork: a key minted for a tenant verifies like a configured one.
 func TestMintedKeysWork(t *testing.T) {
 	t.Parallel()

@@ -99,8 +99,14 @@ func Plan(ctx context.Context, store Store, c *Compiled) (Diff, error) {
 		}
 	}
 	for _, t := range c.Tenants {
-		if err := p.tenant(ctx, t); err != nil {
+		mark := len(p.build)
+		err := p.tenant(ctx, t)
+		if err != nil && (fault.KindOf(err) == fault.Unavailable || ctx.Err() != nil) {
 			return Diff{}, err
+		}
+		if err != nil { // a row of this tenant that cannot be read stops nobody else
+			p.build = p.build[:mark]
+			p.add(t.Slug, Refuse, "its rows in the ledger cannot be read", func(context.Context, ledger.Actor) error { return err })
 		}
 	}
 	return Diff{Steps: append(p.withdraw, p.build...)}, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
@@ -85,6 +86,9 @@ func (p *planner) snapshot(ctx context.Context, a ledger.Account, t Tenant, k Ke
 		Permissions: k.Permissions, PolicyRevision: t.PolicyRevision, ValidUntil: k.NotAfter,
 	}
 	stored, err := p.store.GetSnapshot(ctx, principal)
+	if fault.ReasonOf(err) == "SNAPSHOT_UNREADABLE" {
+		stored, err = ledger.Snapshot{}, nil // publishing it again is the remedy
+	}
 	if err != nil {
 		return fmt.Errorf("read the snapshot of %s/%s: %w", t.Slug, k.Name, err)
 	}

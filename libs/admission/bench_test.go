@@ -211,7 +211,7 @@ func BenchmarkDenied(b *testing.B) {
 	b.Run("rate_limited", func(b *testing.B) {
 		benchDenied(b, RequestRateLimited, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.RequestRate = PerMinute(1, 1); return s }, 1, func(w *benchWorld) {
 			for _, p := range w.who {
-				w.engine.dir.find(p).account.authority.Load().request.take(w.now.UnixNano(), 1)
+				w.engine.dir.find(&p).account.authority.Load().request.take(w.now.UnixNano(), 1)
 			}
 		})
 	})
@@ -219,7 +219,7 @@ func BenchmarkDenied(b *testing.B) {
 		// Without buckets: their tokens would be spent before the lease is asked.
 		benchDenied(b, LeaseExhausted, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits = Limits{}; return s }, 1, func(w *benchWorld) {
 			for _, p := range w.who {
-				w.engine.dir.find(p).account.lease.lease.Load().left.Store(0)
+				w.engine.dir.find(&p).account.lease.lease.Load().left.Store(0)
 			}
 		})
 	})

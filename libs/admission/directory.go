@@ -2,7 +2,6 @@ package admission
 
 import (
 	"encoding/binary"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,11 +49,11 @@ func Accept(held, offered Version) bool {
 
 const directoryShards = 256
 
-// directory finds the cell of a principal: shards of immutable maps, so that a
-// lookup is two loads and no lock. A publication stores one pointer; a new
+// directory finds the cell of a principal: shards of immutable tables, so that
+// a lookup takes no lock. A publication stores one pointer; a new
 // principal copies one shard.
 type directory struct {
-	shards [directoryShards]atomic.Pointer[map[Principal]*cell]
+	shards [directoryShards]atomic.Pointer[table]
 
 	mu       sync.Mutex // serialises writers; readers never take it
 	accounts map[AccountID]*account
@@ -63,17 +62,20 @@ type directory struct {
 }
 
 // find is the one lookup of a request.
-func (d *directory) find(p Principal) *entry {
+func (d *directory) find(p *Principal) *entry {
 	countLookup()
-	shard := d.shards[p[0]].Load()
-	if shard == nil {
-		return nil
-	}
-	c := (*shard)[p]
+	h := hashOf(p)
+	c := d.shards[h>>56].Load().get(p, h)
 	if c == nil {
 		return nil
 	}
 	return c.entry.Load()
+}
+
+// cell gives the cell of p for writers; nil if there is none.
+func (d *directory) cell(p Principal) *cell {
+	h := hashOf(&p)
+	return d.shards[h>>56].Load().get(&p, h)
 }
 
 // Outcome says what became of a publication.
@@ -88,44 +90,37 @@ const (
 	Full
 )
 
-// cellOf gives the cell of p, making it if there is room. fresh gathers new
-// cells of a bulk publication by shard; nil publishes each at once.
-func (d *directory) cellOf(p Principal, fresh map[byte]map[Principal]*cell) *cell {
-	var shard map[Principal]*cell
-	if m := d.shards[p[0]].Load(); m != nil {
-		shard = *m
+// cellOf gives the cell of p, making it if there is room. fresh gathers the
+// shards that a bulk publication has copied; nil publishes each at once.
+func (d *directory) cellOf(p Principal, fresh map[uint64]*table) *cell {
+	h := hashOf(&p)
+	shard := h >> 56
+	current, copied := fresh[shard]
+	if !copied {
+		current = d.shards[shard].Load()
 	}
-	if c := shard[p]; c != nil {
+	if c := current.get(&p, h); c != nil {
 		return c
-	}
-	if next := fresh[p[0]]; next != nil {
-		if c := next[p]; c != nil {
-			return c
-		}
-		shard = next
 	}
 	if d.size >= d.limit {
 		return nil
 	}
 	d.size++
-	c := new(cell)
-	if fresh != nil && fresh[p[0]] != nil {
-		shard[p] = c
-		return c
+	if !copied || 2*(current.used+1) > len(current.slots) {
+		current = current.room()
 	}
-	next := make(map[Principal]*cell, len(shard)+1)
-	maps.Copy(next, shard)
-	next[p] = c
+	c := new(cell)
+	current.put(p, c)
 	if fresh != nil {
-		fresh[p[0]] = next
+		fresh[shard] = current
 	} else {
-		d.shards[p[0]].Store(&next)
+		d.shards[shard].Store(current)
 	}
 	return c
 }
 
 // install publishes one snapshot, under mu.
-func (d *directory) install(s *AccountSnapshot, now int64, fresh map[byte]map[Principal]*cell) Outcome {
+func (d *directory) install(s *AccountSnapshot, now int64, fresh map[uint64]*table) Outcome {
 	c := d.cellOf(s.principal, fresh)
 	if c == nil {
 		return Full
@@ -185,7 +180,7 @@ func (e *Engine) InstallAll(all []PublishableSnapshot, now time.Time) Tally {
 }
 
 func (d *directory) installAll(all []PublishableSnapshot, now int64) (t Tally) {
-	fresh := make(map[byte]map[Principal]*cell)
+	fresh := make(map[uint64]*table)
 	for _, s := range all {
 		if s.validated == nil {
 			t.Stale++
@@ -194,7 +189,7 @@ func (d *directory) installAll(all []PublishableSnapshot, now int64) (t Tally) {
 		t.count(d.install(s.validated, now, fresh))
 	}
 	for i, shard := range fresh {
-		d.shards[i].Store(&shard)
+		d.shards[i].Store(shard)
 	}
 	return t
 }
@@ -216,9 +211,11 @@ func (e *Engine) ReplaceAll(all []PublishableSnapshot, now time.Time) Tally {
 		if shard == nil {
 			continue
 		}
-		for p, c := range *shard {
-			if _, ok := keep[p]; !ok {
-				c.hide()
+		for k := range shard.slots {
+			if s := &shard.slots[k]; s.cell != nil {
+				if _, ok := keep[s.principal]; !ok {
+					s.cell.hide()
+				}
 			}
 		}
 	}
@@ -251,10 +248,8 @@ func (e *Engine) Revoke(p Principal, generation uint64) Outcome {
 func (e *Engine) Forget(p Principal) {
 	e.dir.mu.Lock()
 	defer e.dir.mu.Unlock()
-	if shard := e.dir.shards[p[0]].Load(); shard != nil {
-		if c := (*shard)[p]; c != nil {
-			c.hide()
-		}
+	if c := e.dir.cell(p); c != nil {
+		c.hide()
 	}
 }
 
@@ -268,10 +263,8 @@ func (c *cell) hide() {
 func (e *Engine) Held(p Principal) Version {
 	e.dir.mu.Lock()
 	defer e.dir.mu.Unlock()
-	if shard := e.dir.shards[p[0]].Load(); shard != nil {
-		if c := (*shard)[p]; c != nil {
-			return c.held
-		}
+	if c := e.dir.cell(p); c != nil {
+		return c.held
 	}
 	return Version{}
 }

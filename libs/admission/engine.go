@@ -68,7 +68,7 @@ type Request struct {
 // freshness and the permissions of the route. It is the only lookup of a
 // request.
 func (e *Engine) Begin(principal Principal, route PermissionSet, now time.Time) (Request, Denial) {
-	found := e.dir.find(principal)
+	found := e.dir.find(&principal)
 	if found == nil {
 		e.unknown[tallyLaneOf(&principal)].denied.Add(1)
 		return Request{engine: e, refused: UnknownPrincipal}, Denial{Reason: UnknownPrincipal, Level: LevelPrincipal}

@@ -93,8 +93,7 @@ func (w *oneWorld) events() []UsageEvent {
 func (w *oneWorld) requireIdle(left CostUnits) {
 	w.t.Helper()
 	inFlight, _ := w.Occupancy(w.spec.AccountID)
-	principal := w.dir.shards[w.spec.Principal[0]].Load()
-	if cell := (*principal)[w.spec.Principal]; inFlight != 0 || cell.occupancy.inFlight() != 0 {
+	if cell := w.dir.cell(w.spec.Principal); inFlight != 0 || cell.occupancy.inFlight() != 0 {
 		w.t.Errorf("in flight: account %d, principal %d", inFlight, cell.occupancy.inFlight())
 	}
 	if w.queue.Reserved() != 0 {

@@ -279,8 +279,8 @@ func (s *Script) play(ctx context.Context, w http.ResponseWriter, req *Request, 
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	maps.Copy(w.Header(), s.Header)
 	if s.Status != 0 && s.Status != http.StatusOK {
+		maps.Copy(w.Header(), s.Header)
 		reply(w, s.Status, s.Body)
 		return nil
 	}
@@ -292,6 +292,7 @@ func (s *Script) play(ctx context.Context, w http.ResponseWriter, req *Request, 
 	} else {
 		frames = s.frames(req)
 	}
+	maps.Copy(w.Header(), s.Header)
 	out := newSender(w, s)
 	for k, f := range frames {
 		if err := s.before(ctx, k, out); err != nil {

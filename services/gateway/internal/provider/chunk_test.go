@@ -97,7 +97,7 @@ func TestNotAChunkIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{
 		"", "null", "[]", `"x"`, "1", "{", `{"choices":[{"index":0,"delta":{"content":"a"`, `{"choices":{}}`, `{"choices":[{"delta":[]}]}`,
-		`{"choices":[{"delta":{"content":1}}]}`, `{"choices":[{"delta":{"tool_calls":{}}}]}`, `{} {}`, `{"a":01}`, `{"a":1.}`, `{"a":"` + "\n" + `"}`, `{"a":tru}`, `{"a":"\x"}`, `{,}`, `{"a":1,}`,
+		`{"choices":[{"delta":{"content":1}}]}`, `{"choices":[{"delta":{"tool_calls":{}}}]}`, `{} {}`, `{"a":01}`, `{"choices":[{"index":00,"delta":{}}]}`, `{"usage":{"prompt_tokens":09,"completion_tokens":1}}`, `{"a":1.}`, `{"a":"` + "\n" + `"}`, `{"a":tru}`, `{"a":"\x"}`, `{,}`, `{"a":1,}`,
 	} {
 		var d decoder
 		if c, err := d.decode([]byte(in)); err == nil {

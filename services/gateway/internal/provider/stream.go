@@ -20,6 +20,8 @@ const (
 	// connection be used again.
 	drainGrace = 50 * time.Millisecond
 	drainMax   = 4 << 10
+	// sniffMax bounds the white space in front of an answer.
+	sniffMax = 64 << 10
 )
 
 // A stream is a Stream over one exchange.
@@ -32,6 +34,7 @@ type stream struct {
 	err     error // final
 	done    bool  // [DONE] was read
 	relayed bool  // Raw gave a byte
+	sniffed bool  // whether it is a document is settled
 	closed  bool
 }
 
@@ -58,7 +61,9 @@ func (s *stream) phase() Phase {
 
 func (s *stream) next() (Event, error) {
 	if !s.ex.events {
-		return s.document()
+		if s.sniffed || !s.sniff() {
+			return s.document()
+		}
 	}
 	if s.frames == nil {
 		s.frames = sse.NewReader(s.ex.body, s.limit)
@@ -140,6 +145,41 @@ func (s *stream) ended(err error) error {
 		err = errCut
 	}
 	return broken(s.ex.ctx, err, s.phase(), s.ex.key)
+}
+
+// sniff looks at how an answer that calls itself JSON begins, since some vendors
+// put that name on an event stream, and says whether it is one after all.
+func (s *stream) sniff() bool {
+	s.sniffed = true
+	var head []byte
+	for len(head) < sniffMax {
+		var b [64]byte
+		n, err := s.ex.body.Read(b[:])
+		head = append(head, b[:n]...)
+		if text := bytes.TrimSpace(head); len(text) > 0 {
+			s.ex.events = text[0] != '{' && text[0] != '['
+		}
+		if err != nil || len(bytes.TrimSpace(head)) > 0 {
+			break
+		}
+	}
+	s.ex.body = &resumed{ReadCloser: s.ex.body, head: head}
+	return s.ex.events
+}
+
+// A resumed body gives again what was read ahead of it.
+type resumed struct {
+	io.ReadCloser
+	head []byte
+}
+
+func (r *resumed) Read(p []byte) (int, error) {
+	if len(r.head) > 0 {
+		n := copy(p, r.head)
+		r.head = r.head[n:]
+		return n, nil
+	}
+	return r.ReadCloser.Read(p)
 }
 
 // document reads an answer that is one JSON document, from a provider that does

@@ -354,6 +354,33 @@ func TestConnectionIsKeptForWhatComesBehindTheEnd(t *testing.T) {
 	})
 }
 
+// TestNameOfTheAnswerIsNotTrusted guards streams that vendors call JSON, in step,
+// and documents behind white space.
+func TestNameOfTheAnswerIsNotTrusted(t *testing.T) {
+	t.Parallel()
+	gate := mockprovider.NewGate()
+	s := mockprovider.Script{Header: http.Header{"Content-Type": {"application/json"}}, Answer: mockprovider.Answer{Text: []string{"a", "b"}}, Step: gate.Step, Comments: true}
+	bubble(t, script(s), func(t *testing.T, _ *mockprovider.Server, e *Engine) {
+		st, err := e.Stream(t.Context(), mockRequest(base, "m"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = st.Close() }()
+		for _, want := range []string{"", "a", "b"} {
+			gate.Release()
+			if ev, err := st.Next(); err != nil || ev.Text != want {
+				t.Fatalf("%+v, %v, want %q", ev, err, want)
+			}
+		}
+	})
+	s = mockprovider.Script{Header: http.Header{"Content-Type": {"application/json"}}, Frames: []string{"\n", " \n", `{"choices":[{"message":{"content":`, `"a"}}]}`}}
+	bubble(t, script(s), func(t *testing.T, _ *mockprovider.Server, e *Engine) {
+		if got, err := run(t, e, mockRequest(base, "m")); !errors.Is(err, io.EOF) || got.text != "a" {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	})
+}
+
 // TestUnknownCompressionFailsCleanly guards against relaying what nobody can read.
 func TestUnknownCompressionFailsCleanly(t *testing.T) {
 	t.Parallel()

@@ -312,6 +312,18 @@ func TestLedgerRefusals(t *testing.T) {
 	})
 }
 
+// TestAFreeModelAlwaysPasses guards that a price of 0 reserves 0 and passes the
+// budget check, whatever the output cap.
+func TestAFreeModelAlwaysPasses(t *testing.T) {
+	t.Parallel()
+	w := setup(t)
+	a := w.say("/v1/chat/complete", poorKey, native("free", "x", `{"max_tokens":8000}`))
+	if a.status != 200 || a.header.Get("X-Reserved-Nano-Usd") != "0" || !strings.Contains(a.body, `"cost_nano_usd":0,`) {
+		t.Errorf("%+v", a)
+	}
+	w.settled("poor")
+}
+
 // TestExactlyThreeOfTwenty guards the budget under a rush: room for three, twenty
 // at once, the provider sees three.
 func TestExactlyThreeOfTwenty(t *testing.T) {

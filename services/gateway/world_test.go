@@ -82,11 +82,6 @@ tenants:
     default_model: mock/echo
     model_params: {temperature: 0.25}
     limits: {requests_per_minute: 4, tokens_per_minute: 1000, max_concurrent_streams: 2, max_messages: 3, max_prompt_chars: 400, max_output_tokens: 300}
-  - tenant_id: solo
-    enabled: true
-    credentials: [{key_id: main, key: solo-key-9}]
-    allowed_models: ["mock/*"]
-    limits: {requests_per_minute: 100000, tokens_per_minute: 100000000, max_concurrent_streams: 1}
   - tenant_id: shut
     enabled: false
     credentials: [{key_id: main, key: shut-key-77}]
@@ -226,6 +221,7 @@ providers:
   keyless: {spec: openai, base_url: "https://example.test/v1", api_key_env: TOLLGATE_TEST_ABSENT}
 models:
   keyless/x: {provider: keyless, cost: {input_per_mtok_usd: 1, output_per_mtok_usd: 2}}
+  mock/free: {provider: mock, upstream_model: echo, cost: {input_per_mtok_usd: 0, output_per_mtok_usd: 0}}
   mock/tuned: {provider: mock, upstream_model: echo, default_params: {max_tokens: 7, top_p: 0.5, temperature: 0.1}, cost: {input_per_mtok_usd: 1, output_per_mtok_usd: 2}}
 `, url)
 	names := []string{"gated", "unknown-upstream", "status-401", "status-404", "status-429", "status-500", "status-503", "status-302"}

@@ -215,3 +215,46 @@ func TestRelayIsVerbatim(t *testing.T) {
 		t.Errorf("%+v, %q, %q", did, rec.Body.String(), seen.String())
 	}
 }
+
+// socket notes the write deadlines that it is given.
+type socket struct {
+	discard
+	deadline time.Time
+	least    time.Duration // the shortest time that any write had
+}
+
+func (s *socket) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
+
+func (s *socket) Write(p []byte) (int, error) {
+	left := time.Until(s.deadline)
+	if s.least == 0 || left < s.least {
+		s.least = left
+	}
+	return len(p), nil
+}
+
+// TestEveryFlushHasADeadline guards that a reader that stops is found out: no
+// write may take longer than the deadline, none gets much less, and the
+// connection is free of it afterwards.
+func TestEveryFlushHasADeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &socket{discard: discard{http.Header{}}}
+		s := NewSink(w, NewNormalized(head()), time.Hour, func() {})
+		_ = s.Open()
+		for range 500 {
+			<-time.After(300 * time.Millisecond)
+			_ = s.Event(&provider.Event{Text: "x"})
+			if left := time.Until(w.deadline); left > flushTimeout {
+				t.Fatalf("a write may take %v", left)
+			}
+		}
+		s.Close()
+		if w.least < flushTimeout-deadlineSlack {
+			t.Errorf("a write had only %v", w.least)
+		}
+		if !w.deadline.IsZero() {
+			t.Errorf("the deadline outlives the stream: %v", w.deadline)
+		}
+	})
+}

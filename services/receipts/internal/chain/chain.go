@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"hash"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -281,17 +282,23 @@ func (c *Chain) run() {
 	}
 }
 
-// gather takes everything that waits.
+// gather takes everything that waits. When nothing does it lets others run
+// once and looks again: the callers it just answered are about to come back,
+// and one write for all of them is cheaper than one for the first.
 func (c *Chain) gather(batch []*job) []*job {
-	for len(batch) < queueMax {
+	for yielded := false; len(batch) < queueMax; {
 		select {
 		case j, more := <-c.queue:
 			if !more {
 				return batch // run sees the closed queue again
 			}
-			batch = append(batch, j)
+			batch, yielded = append(batch, j), false
 		default:
-			return batch
+			if yielded {
+				return batch
+			}
+			runtime.Gosched()
+			yielded = true
 		}
 	}
 	return batch

@@ -20,8 +20,7 @@ func (c *Chain) commit(batch []*job) {
 		c.refuse(batch, errStopped)
 		return
 	}
-	lines := c.link(batch)
-	if err := c.write(lines); err != nil {
+	if err := c.write(c.signed(batch)); err != nil {
 		c.stop("write", err)
 		c.refuse(batch, err)
 		return
@@ -43,9 +42,31 @@ func (c *Chain) refuse(batch []*job, cause error) {
 	}
 }
 
-// link gives every new entry its place, in order, and finds the receipts of
-// repeats. An entry that has no place is answered here and leaves the batch.
-func (c *Chain) link(batch []*job) []*receipt.Line {
+// signed gives the lines of a batch. Links are made one after another, and
+// signed meanwhile on all processors: a signature costs more than all else.
+func (c *Chain) signed(batch []*job) []*receipt.Line {
+	linked := make(chan *receipt.Line, len(batch))
+	var signers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(batch)) - 1 {
+		signers.Go(func() { sign(c.signer, linked) })
+	}
+	lines := c.link(batch, linked)
+	close(linked)
+	sign(c.signer, linked)
+	signers.Wait()
+	return lines
+}
+
+func sign(signer *receipt.Signer, linked <-chan *receipt.Line) {
+	for l := range linked {
+		signer.SignLine(l)
+	}
+}
+
+// link gives every new entry its place, in order, hands its line to linked,
+// which has room for all, and finds the receipts of repeats. An entry that has
+// no place is answered here and leaves the batch.
+func (c *Chain) link(batch []*job, linked chan<- *receipt.Line) []*receipt.Line {
 	lines := make([]*receipt.Line, 0, len(batch))
 	head := ""
 	if h := c.head.Load(); h != nil {
@@ -69,6 +90,7 @@ func (c *Chain) link(batch []*job) []*receipt.Line {
 		l := j.draft.Link(head)
 		head, j.id = l.ID, l.ID
 		c.remember(j, l)
+		linked <- l
 		lines = append(lines, l)
 	}
 	return lines
@@ -154,12 +176,11 @@ func (c *Chain) search(decision string) (found bool, outcome string, _ error) {
 	}
 }
 
-// write signs lines in parallel and puts them on the disk.
+// write puts signed lines on the disk.
 func (c *Chain) write(lines []*receipt.Line) error {
 	if len(lines) == 0 {
 		return nil
 	}
-	c.sign(lines)
 	c.buf = c.buf[:0]
 	for _, l := range lines {
 		c.buf = l.Append(c.buf)
@@ -177,23 +198,6 @@ func (c *Chain) write(lines []*receipt.Line) error {
 	c.entries.Add(uint64(len(lines)))
 	c.written.Add(uint64(len(lines)))
 	return nil
-}
-
-// sign signs on all processors: a signature costs more than all else.
-func (c *Chain) sign(lines []*receipt.Line) {
-	workers := min(runtime.GOMAXPROCS(0), len(lines))
-	var wg sync.WaitGroup
-	for w := 1; w < workers; w++ {
-		wg.Go(func() { c.signEvery(lines, w, workers) })
-	}
-	c.signEvery(lines, 0, workers)
-	wg.Wait()
-}
-
-func (c *Chain) signEvery(lines []*receipt.Line, from, step int) {
-	for i := from; i < len(lines); i += step {
-		c.signer.SignLine(lines[i])
-	}
 }
 
 // anchor signs the head, if entries came since the last anchor, after reading

@@ -139,7 +139,8 @@ type Admin interface {
 // says whether there is more; the engine reads its own clock once a pass.
 type Sweeps interface {
 	// LapseReservations bills lapsed reservations in full. After a gap in its
-	// own stored last success longer than ttl it waits one full ttl first.
+	// own stored last success longer than ttl, and at its first pass ever, it
+	// waits one full ttl first: run it several times a ttl.
 	LapseReservations(ctx context.Context, ttl time.Duration, limit int) (SweepReport, error)
 	// RollDuePeriods rolls accounts whose period has ended, most overdue first.
 	RollDuePeriods(ctx context.Context, limit int) (SweepReport, error)

@@ -98,7 +98,7 @@ const (
 	Settled    Outcome = "settled"     // bills Close.Units
 	PromptOnly Outcome = "prompt_only" // bills the reservation's PromptUnits
 	Full       Outcome = "full"        // bills the whole grant
-	Released   Outcome = "released"    // bills nothing
+	Released   Outcome = "released"    // bills nothing and writes no usage event
 	Swept      Outcome = "swept"       // lapsed: billed in full
 )
 

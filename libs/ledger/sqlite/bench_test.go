@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"path/filepath"
-	"sort"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,7 +122,7 @@ func measure(b *testing.B, callers int, do func(ctx context.Context, i int) erro
 	}
 	wg.Wait()
 	took := time.Since(begin)
-	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	slices.Sort(all)
 	b.ReportMetric(float64(b.N)/took.Seconds(), "reservations/s")
 	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")

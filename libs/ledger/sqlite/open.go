@@ -82,11 +82,13 @@ func connect(path, synchronous string, conns int, queryOnly bool) (*store, error
 	q.Set("_txlock", "immediate")
 	pragmas := []string{
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")",
-		"foreign_keys(1)", "temp_store(MEMORY)", "cache_size(-32768)", "wal_autocheckpoint(4000)",
+		"foreign_keys(1)", "temp_store(MEMORY)", "wal_autocheckpoint(4000)",
 	}
 	if queryOnly {
 		q.Set("_txlock", "deferred")
-		pragmas = append(pragmas, "query_only(1)")
+		pragmas = append(pragmas, "query_only(1)", "cache_size(-4096)")
+	} else {
+		pragmas = append(pragmas, "cache_size(-32768)")
 	}
 	for _, p := range pragmas {
 		q.Add("_pragma", p)

@@ -41,6 +41,9 @@ func TestBudgetRefusalsNameTheirCase(t *testing.T) {
 		if held == nil || held.Reason != ledger.RefusedBudgetHeld || held.Limit != 100 || held.Reserved != 60 || held.Used != 0 || held.Wait <= 0 {
 			b.t.Fatalf("held: %+v", held)
 		}
+		if all := ask(100); all == nil || all.Reason != ledger.RefusedBudgetHeld {
+			b.t.Fatalf("exactly what the period has: %+v", all)
+		}
 		midnight := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
 		short := ask(101)
 		if short == nil || short.Reason != ledger.RefusedBudgetShort || !short.ResetsAt.Equal(midnight) || short.Wait != 10*time.Minute {
@@ -152,7 +155,19 @@ func TestLapsedSlotsAreFreeAtTheCap(t *testing.T) {
 		if got := ask().Refusal; got == nil || got.Used != 2 {
 			b.t.Fatalf("the cap again: %+v", got)
 		}
-		if b.account.OpenCount != 4 {
+		// A lapsed one that ends frees no second slot in the same group.
+		late, next := ledger.Close{Account: b.account.ID, Outcome: ledger.Released}, b.reserve(10)
+		for id, r := range b.rows {
+			if r.ExpiresAt <= b.now {
+				late.Request = id
+			}
+		}
+		op := &Op{Reserve: &next}
+		b.group(&Op{Closes: []ledger.Close{late}}, op)
+		if got := op.Reserved.Refusal; got == nil || got.Used != 2 {
+			b.t.Fatalf("after a lapsed one ended: %+v", op.Reserved)
+		}
+		if b.account.OpenCount != 3 {
 			b.t.Fatalf("open_count: %d", b.account.OpenCount)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
@@ -55,6 +56,9 @@ func (b *bank) group(ops ...*Op) {
 	}
 	for _, op := range ops {
 		s.Apply(op)
+		if fault.KindOf(op.Err) == fault.Internal && op.Err != nil {
+			b.t.Fatalf("an operation found the ledger inconsistent: %v", op.Err)
+		}
 	}
 	b.store(s)
 }

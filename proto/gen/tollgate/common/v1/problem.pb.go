@@ -24,7 +24,9 @@ const (
 
 // Reason is why a call failed. The list is closed: a value is added here before
 // a service may use it, and is never renamed or reused. In logs and in Go a
-// reason is its name without the prefix, as "LEASE_EXPIRED".
+// reason is its name without the prefix, as "LEASE_EXPIRED". A reason that
+// is not here (of a process's own start, or one field's) is sent as the general
+// one of its kind, and its title says more.
 type Reason int32
 
 const (
@@ -219,7 +221,7 @@ const (
 	// A write to the chain failed; it stays closed until restart and verification.
 	Reason_REASON_CHAIN_STOPPED Reason = 252
 	// The account has no chain of that writer.
-	Reason_REASON_CHAIN_NOT_FOUND Reason = 253
+	Reason_REASON_RECEIPTS_NOT_FOUND Reason = 253
 	// An outcome names no earlier allow of its chain.
 	Reason_REASON_ALLOW_NOT_FOUND Reason = 254
 	// An outcome names an allow that has another outcome.
@@ -392,7 +394,7 @@ var (
 		251: "REASON_RECEIPT_UNAVAILABLE",
 		256: "REASON_RECEIPT_INVALID",
 		252: "REASON_CHAIN_STOPPED",
-		253: "REASON_CHAIN_NOT_FOUND",
+		253: "REASON_RECEIPTS_NOT_FOUND",
 		254: "REASON_ALLOW_NOT_FOUND",
 		255: "REASON_ALLOW_ALREADY_CLOSED",
 		300: "REASON_MODEL_NOT_FOUND",
@@ -526,7 +528,7 @@ var (
 		"REASON_RECEIPT_UNAVAILABLE":        251,
 		"REASON_RECEIPT_INVALID":            256,
 		"REASON_CHAIN_STOPPED":              252,
-		"REASON_CHAIN_NOT_FOUND":            253,
+		"REASON_RECEIPTS_NOT_FOUND":         253,
 		"REASON_ALLOW_NOT_FOUND":            254,
 		"REASON_ALLOW_ALREADY_CLOSED":       255,
 		"REASON_MODEL_NOT_FOUND":            300,
@@ -755,7 +757,7 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x05field\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05field\x12+\n" +
 	"\n" +
 	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01B\r\n" +
-	"\v_wait_nanos*\x88\x1e\n" +
+	"\v_wait_nanos*\x8b\x1e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fREASON_INTERNAL\x10\x01\x12\x1b\n" +
@@ -852,8 +854,8 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x1bREASON_RECEIPTS_NOT_ENABLED\x10\xfa\x01\x12\x1f\n" +
 	"\x1aREASON_RECEIPT_UNAVAILABLE\x10\xfb\x01\x12\x1b\n" +
 	"\x16REASON_RECEIPT_INVALID\x10\x80\x02\x12\x19\n" +
-	"\x14REASON_CHAIN_STOPPED\x10\xfc\x01\x12\x1b\n" +
-	"\x16REASON_CHAIN_NOT_FOUND\x10\xfd\x01\x12\x1b\n" +
+	"\x14REASON_CHAIN_STOPPED\x10\xfc\x01\x12\x1e\n" +
+	"\x19REASON_RECEIPTS_NOT_FOUND\x10\xfd\x01\x12\x1b\n" +
 	"\x16REASON_ALLOW_NOT_FOUND\x10\xfe\x01\x12 \n" +
 	"\x1bREASON_ALLOW_ALREADY_CLOSED\x10\xff\x01\x12\x1b\n" +
 	"\x16REASON_MODEL_NOT_FOUND\x10\xac\x02\x12\x1d\n" +

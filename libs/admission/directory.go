@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,9 +140,12 @@ func (d *directory) install(s *AccountSnapshot, now int64, fresh map[uint64]*tab
 	return Accepted
 }
 
-// homeOf spreads accounts over lanes and shards. Derived and random ids are
-// both uniform, time-ordered ones in their last bytes.
-func homeOf(id AccountID) uint32 { return binary.BigEndian.Uint32(id[12:]) }
+// homeOf spreads accounts over lanes and shards, whatever their ids have in
+// common.
+func homeOf(id AccountID) uint32 {
+	h := hashOf((*Principal)(&id))
+	return uint32(h >> 32) //nolint:gosec // half of a hash
+}
 
 // Install publishes one snapshot. now is the instant at which changed rates
 // take over from what the old ones had used up. Requests that began before go

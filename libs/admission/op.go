@@ -17,6 +17,11 @@ import (
 //	            └─▶ committing ─▶ committed ─▶ settling ─▶ settled
 //	                                  └─▶ emitting ─▶ swept ─▶ free
 //
+// The word is atomic from the start, not only once a handle was taken: the
+// sweep looks at every op, and a copy used on another goroutine must find out.
+// Plain phases would save four or five of the twenty or so atomic writes of a
+// lifecycle.
+//
 // An owner's last step goes straight to free with the next generation, which
 // keeps everybody else away; the op is put back when its fields have been read.
 type phase = uint64

@@ -50,6 +50,7 @@ func lapseBills(w *world) {
 	same(w, "swept", got.Done, 1)
 	same(w, "units", got.Units, 40)
 	w.has(acme.id, sums{balance: 60, deposited: 100, usage: 40})
+	w.count(1, "minutes WHERE tokens = 300") // what it used is unknown
 	same(w, "open", w.account(acme.id).OpenCount, 0)
 	same(w, "swept again", w.sweep().Done, 0)
 	events := w.events(acme.id)

@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"crypto/sha256"
+	"slices"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
@@ -58,11 +59,15 @@ func usageNoEvent(w *world) {
 func usagePages(w *world) {
 	acme, other := w.funded("acme", 100), w.funded("other", 100)
 	want := map[ident.ID]bool{}
-	for i := range 10 {
-		g := w.granted(acme, 2)
+	var open []ledger.Grant
+	for range 10 {
+		open = append(open, w.granted(acme, 2))
+		w.settle(other, w.granted(other, 2), 1)
+		w.Clock.Advance(time.Millisecond)
+	}
+	for i, g := range slices.Backward(open) { // committed against the order of their ids
 		want[g.Request] = true
 		w.settle(acme, g, 1)
-		w.settle(other, w.granted(other, 2), 1)
 		if i%3 == 0 { // others share an instant
 			w.Clock.Advance(time.Millisecond)
 		}
@@ -113,6 +118,14 @@ func usageAccount(w *world) {
 	u = w.usage(acme.id)
 	same(w, "requests of the next minute", u.RequestsThisMinute, 0)
 	same(w, "tokens of the next minute", u.TokensThisMinute, 0)
+
+	// Yesterday's open reservation is no spend of today's, written roll or not.
+	w.Clock.Set(midnight())
+	u = w.usage(acme.id)
+	u.Account, u.AsOf = ledger.Account{}, time.Time{}
+	same(w, "usage of the next day", u, ledger.AccountUsage{
+		Day: dayOf(start()) + 1, OpenTotal: 20, Remaining: 150, OpenReservations: 1,
+	})
 }
 
 func (w *world) prune(r ledger.Retention) int {

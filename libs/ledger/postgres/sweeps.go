@@ -132,23 +132,14 @@ func (e *Engine) lapse(ctx context.Context, l int, cutoff int64, accounts, reque
 	return nil
 }
 
-// sweepGroup locks accounts in a lane, loads requests and the minutes of the
-// open ones, and runs decided at the pass's frozen instant.
+// sweepGroup locks accounts in a lane, loads requests and runs decided at the
+// pass's frozen instant. No minute is loaded: what a swept request used is
+// unknown, so its minute keeps the whole charge.
 func (e *Engine) sweepGroup(ctx context.Context, l int, frozen int64, accounts, requests []ident.ID, decided func(d *deck) error) error {
 	return e.lanes[l].Exclusive(ctx, func(ctx context.Context) error {
 		d := e.decks[l]
 		d.want(accounts, requests)
-		err := d.transact(ctx, frozen, func(conn *pgxpool.Conn) error {
-			d.minuteKeys, d.lapsed = d.minuteKeys[:0], d.lapsed[:0]
-			for _, r := range d.reservations {
-				d.minuteKeys = append(d.minuteKeys, decide.MinuteKey{Minute: decide.MinuteOf(r.ReservedAt), AccountN: r.AccountN})
-			}
-			if err := d.loadCounters(ctx, conn); err != nil {
-				return err
-			}
-			return decided(d)
-		})
-		return e.fault(err)
+		return e.fault(d.transact(ctx, frozen, func(*pgxpool.Conn) error { return decided(d) }))
 	})
 }
 

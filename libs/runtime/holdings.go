@@ -106,6 +106,7 @@ func (h *holdings) durable(done []pending) {
 	h.mu.Unlock()
 	for _, c := range done {
 		c.permit.state.Store(permitDone)
+		close(c.permit.done)
 	}
 	h.permits.Add(-int64(len(done)))
 }

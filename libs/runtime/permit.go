@@ -14,6 +14,7 @@ import (
 type Permit struct {
 	h     *holdings
 	state atomic.Uint32 // moves forward only, by compare-and-swap
+	done  chan struct{} // closed with permitDone
 
 	// Written before the state becomes open, read after winning it.
 	ref   ledger.ReservationRef
@@ -38,7 +39,7 @@ func (r *Runtime) Permit() (*Permit, error) {
 		h.stats.backlogRefusals.Add(1)
 		return nil, fault.New(fault.Unavailable, "LEDGER_BACKLOG", "too many requests wait to be closed in the ledger; retry shortly")
 	}
-	return &Permit{h: h}, nil
+	return &Permit{h: h, done: make(chan struct{})}, nil
 }
 
 // Reserve asks the ledger to admit one request, within ReserveTimeout; Holder
@@ -110,6 +111,7 @@ func (p *Permit) Release() {
 		return
 	}
 	if p.state.CompareAndSwap(permitHeld, permitDone) {
+		close(p.done)
 		p.h.permits.Add(-1)
 		return
 	}
@@ -118,3 +120,7 @@ func (p *Permit) Release() {
 
 // Request is the reservation's id; zero before Reserve.
 func (p *Permit) Request() ident.ID { return p.ref.Request }
+
+// Done is closed when the permit has ended: its close is durable, or it was
+// released with nothing reserved.
+func (p *Permit) Done() <-chan struct{} { return p.done }

@@ -22,7 +22,13 @@ func TestCloseSettlesAndFreesThePermit(t *testing.T) {
 		if !p.Close(ledger.Close{Outcome: ledger.Settled, Units: 30}) {
 			b.Error("the first close was not the first")
 		}
+		select {
+		case <-p.Done():
+			b.Error("done before the close is durable")
+		default:
+		}
 		b.pass(0)
+		<-p.Done() // or the bubble is deadlocked
 		b.wantLedger(budget-30, 0)
 		b.wantPermits(0)
 		if s := b.Stats(); s.Closed != 1 || s.OpenReservations != 0 || s.PendingClosings != 0 {
@@ -63,6 +69,7 @@ func TestReleaseGivesEverythingBack(t *testing.T) {
 			b.Fatal(err)
 		}
 		p.Release() // nothing was reserved
+		<-p.Done()
 		b.granted(100).Release()
 		var none *runtime.Permit
 		none.Release()

@@ -94,7 +94,7 @@ type UpstreamConfig struct {
 
 // LedgerConfig is read by the process that opens the ledger.
 type LedgerConfig struct {
-	Backend                  string `config:"backend"` // sqlite | postgres
+	Backend                  string `config:"backend"` // sqlite | postgres | memory
 	URLEnv                   string `config:"url_env"`
 	Schema                   string `config:"schema"`
 	MaxConnections           int    `config:"max_connections"`

@@ -144,13 +144,12 @@ func (c *LedgerConfig) validate(v *faults) {
 		v.text("ledger.url_env", c.URLEnv)
 		v.text("ledger.schema", c.Schema)
 	case "memory":
-		v.unsupported("ledger.backend", "memory is not built; use sqlite")
 	default:
-		v.invalid("ledger.backend", "must be sqlite or postgres")
+		v.invalid("ledger.backend", "must be sqlite, postgres or memory")
 	}
 	v.within("ledger.max_connections", int64(c.MaxConnections), 1, 1024)
 	v.within("ledger.timeout_ms", c.TimeoutMS, 1, 60_000)
-	v.within("ledger.lease_secs", c.LeaseSecs, 3, 3600)
+	v.within("ledger.lease_secs", c.LeaseSecs, 3, 300)
 	v.within("ledger.sweep_interval_secs", c.SweepIntervalSecs, 1, 86_400)
 	v.within("ledger.max_pending_closings", int64(c.MaxPendingClosings), 1, 1<<20)
 	v.within("ledger.reservation_retention_days", c.ReservationRetentionDays, 0, 3650)

@@ -87,7 +87,27 @@ func New(m metric.Meter, c clock.Clock, started time.Time) (*Set, error) {
 			return nil
 		}))
 	errs = append(errs, err)
-	return s, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	s.zero()
+	return s, nil
+}
+
+// zero makes series visible before they count: a rate over a series that
+// appears with its first failure misses that failure.
+func (s *Set) zero() {
+	ctx := context.Background() //nolint:forbidigo // nobody asked for these zeros
+	for _, c := range []metric.Int64Counter{
+		s.requests, s.rejected, s.started, s.completed, s.failed, s.aborted, s.events,
+		s.promptTokens, s.completionTokens, s.cost, s.responseBytes,
+	} {
+		c.Add(ctx, 0)
+	}
+	s.inFlight.Add(ctx, 0)
+	for _, class := range refusal.Classes() {
+		s.rejectedBy.Add(ctx, 0, metric.WithAttributes(attribute.String("reason", string(class))))
+	}
 }
 
 // Labels of one admitted request. All are from configuration.

@@ -63,6 +63,11 @@ const (
 	ClassBudget      Class = "budget"
 )
 
+// Classes lists every class but ClassNone.
+func Classes() []Class {
+	return []Class{ClassAuth, ClassPolicy, ClassRateLimit, ClassConcurrency, ClassBudget}
+}
+
 // A Refusal is one answer that is not the one asked for. It is an error, and
 // its text is safe to show.
 type Refusal struct {

@@ -25,22 +25,23 @@ func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Den
 		return Pending{}, r.unusable()
 	}
 	a, instant := r.entry.account, now.UnixNano()
-	quote, reason := Quote{}, SnapshotExpired
 	var lease *LocalLease
+	var units, items uint64
+	reason := SnapshotExpired
 	if r.fresh(instant) {
-		if quote, reason = r.entry.snapshot.judge(&w); reason == 0 {
-			lease, reason = r.admit(&quote, lane, instant)
+		if units, items, reason = r.entry.snapshot.judge(&w); reason == 0 {
+			lease, reason = r.entry.admit(units, items, lane, instant)
 		}
 	}
 	if reason != 0 {
 		lane.giveBack()
-		return Pending{}, r.refuse(reason, &quote, instant)
+		return Pending{}, r.entry.refuse(reason, units, items, instant)
 	}
-	a.units.Add(uint64(quote.Units))
+	a.units.Add(units)
 	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, lease, lane, Permit{}
-	s.quote, s.items, s.fence = uint64(quote.Units), quote.Items, lease.fence
+	s.quote, s.items, s.fence = units, items, lease.fence
 	word := at(s.word.Load(), phasePending)
 	s.word.Store(word)
 	return Pending{o, word, lease.usableUntil}, Denial{}
@@ -64,19 +65,19 @@ const (
 
 // admit decides, and holds on to what it took only when it admits. It answers
 // in as few words as it can: refuse finds the numbers.
-func (r *Request) admit(q *Quote, lane *usageLane, now int64) (*LocalLease, Reason) {
+func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLease, Reason) {
 	if lane == nil {
 		return nil, AccountingBackpressure
 	}
-	a, c := r.entry.account, r.entry.cell
+	a, c := n.account, n.cell
 	policy := a.authority.Load()
-	if reason := policy.rate(a, q, now); reason != 0 {
+	if reason := policy.rate(a, units, items, now); reason != 0 {
 		return nil, reason
 	}
-	if reason := r.enter(r.entry.ceiling, policy.ceiling); reason != 0 {
+	if reason := n.enter(n.ceiling, policy.ceiling); reason != 0 {
 		return nil, reason
 	}
-	lease, reason := a.fund(uint64(q.Units), now)
+	lease, reason := a.fund(units, now)
 	if reason != 0 {
 		a.occupancy.undo()
 		c.occupancy.undo()
@@ -85,7 +86,7 @@ func (r *Request) admit(q *Quote, lane *usageLane, now int64) (*LocalLease, Reas
 }
 
 // rate takes the tokens of every bucket there is.
-func (p *authority) rate(a *account, q *Quote, now int64) Reason {
+func (p *authority) rate(a *account, units, items uint64, now int64) Reason {
 	if b := p.request; b != nil {
 		if ok, lost := b.take(now, 1); !ok || lost != 0 {
 			if a.lost(lost); !ok {
@@ -94,20 +95,20 @@ func (p *authority) rate(a *account, q *Quote, now int64) Reason {
 		}
 	}
 	if b := p.item; b != nil {
-		if !b.fits(q.Items) {
+		if !b.fits(items) {
 			return aboveBurst
 		}
-		if ok, lost := b.take(now, q.Items); !ok || lost != 0 {
+		if ok, lost := b.take(now, items); !ok || lost != 0 {
 			if a.lost(lost); !ok {
 				return ItemRateLimited
 			}
 		}
 	}
 	if b := p.cost; b != nil {
-		if !b.fits(uint64(q.Units)) {
+		if !b.fits(units) {
 			return UnpriceableUnderLimits
 		}
-		if ok, lost := b.take(now, uint64(q.Units)); !ok || lost != 0 {
+		if ok, lost := b.take(now, units); !ok || lost != 0 {
 			if a.lost(lost); !ok {
 				return RateLimited
 			}
@@ -117,8 +118,8 @@ func (p *authority) rate(a *account, q *Quote, now int64) Reason {
 }
 
 // enter takes the principal's place, then the account's, or neither.
-func (r *Request) enter(principal, account uint64) Reason {
-	c, a := r.entry.cell, r.entry.account
+func (n *entry) enter(principal, account uint64) Reason {
+	c, a := n.cell, n.account
 	if ok, lost := c.occupancy.enter(principal); !ok || lost != 0 {
 		if a.lost(lost); !ok {
 			return atPrincipal
@@ -156,39 +157,39 @@ func (a *account) fund(units uint64, now int64) (*LocalLease, Reason) {
 
 // refuse counts a refusal and finds its numbers: as they are now, which is a
 // moment later than they were looked at.
-func (r *Request) refuse(reason Reason, q *Quote, now int64) Denial {
-	a, s := r.entry.account, r.entry.snapshot
+func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
+	a, s := n.account, n.snapshot
 	d := Denial{Reason: reason, Level: LevelAccount}
 	switch reason {
 	case RequestRateLimited:
 		a.authority.Load().request.describe(&d, now, 1)
 	case ItemRateLimited:
-		a.authority.Load().item.describe(&d, now, q.Items)
+		a.authority.Load().item.describe(&d, now, items)
 	case RateLimited:
-		a.authority.Load().cost.describe(&d, now, uint64(q.Units))
+		a.authority.Load().cost.describe(&d, now, units)
 	case UnpriceableUnderLimits:
-		d.Used = uint64(q.Units)
+		d.Used = units
 		if b := a.authority.Load().cost; b != nil {
 			d.Limit = b.rate.Burst
 		}
 	case aboveBurst:
-		d.Reason, d.Used = TooManyItems, q.Items
+		d.Reason, d.Used = TooManyItems, items
 		if b := a.authority.Load().item; b != nil {
 			d.Limit = b.rate.Burst
 		}
 	case TooManyItems:
-		d.Level, d.Limit, d.Used = LevelWorkload, s.limits.MaxItems, q.Items
+		d.Level, d.Limit, d.Used = LevelWorkload, s.limits.MaxItems, items
 	case ConcurrencyLimited:
 		d.Limit, d.Used = a.authority.Load().ceiling, a.occupancy.inFlight()
 	case atPrincipal:
-		d.Reason, d.Level, d.Limit, d.Used = ConcurrencyLimited, LevelPrincipal, r.entry.ceiling, r.entry.cell.occupancy.inFlight()
+		d.Reason, d.Level, d.Limit, d.Used = ConcurrencyLimited, LevelPrincipal, n.ceiling, n.cell.occupancy.inFlight()
 	case LeaseExhausted:
 		if l := a.lease.lease.Load(); l != nil {
 			d.Limit = l.granted
 			d.Used = l.granted - uint64(l.Remaining())
 		}
 	case pastTheGrant:
-		d.Reason, d.Level, d.Used = LeaseExhausted, LevelWorkload, uint64(q.Units)
+		d.Reason, d.Level, d.Used = LeaseExhausted, LevelWorkload, units
 	case grantExpired:
 		d.Reason, d.Level = LeaseExpired, LevelWorkload
 	case SnapshotExpired:
@@ -222,7 +223,7 @@ func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot
 	if reason := r.admitReserved(&q, &g, instant, until); reason != 0 {
 		capacity.Release()
 		lane.giveBack()
-		d := r.refuse(reason, &q, instant)
+		d := r.entry.refuse(reason, uint64(q.Units), q.Items, instant)
 		if reason == pastTheGrant {
 			d.Limit = uint64(g.Units)
 		}
@@ -247,7 +248,7 @@ func (r *Request) admitReserved(q *Quote, g *Grant, now, until int64) Reason {
 	if q.Units > MaxCostUnits {
 		fault = priceOverflow
 	}
-	if reason := r.entry.snapshot.judgeQuote(q, fault); reason != 0 {
+	if reason := r.entry.snapshot.judgeQuote(q.Items, q.Permissions, fault); reason != 0 {
 		return reason
 	}
 	if now >= until {
@@ -256,5 +257,5 @@ func (r *Request) admitReserved(q *Quote, g *Grant, now, until int64) Reason {
 	if q.Units > g.Units {
 		return pastTheGrant
 	}
-	return r.enter(MaxConcurrency, MaxConcurrency)
+	return r.entry.enter(MaxConcurrency, MaxConcurrency)
 }

@@ -67,7 +67,10 @@ func (d *drained) tick() {
 	}
 }
 
-var benchQuote = Quote{Units: 10, Items: 3}
+var (
+	benchQuote   = Quote{Units: 10, Items: 3}
+	benchRequest = RequestID{1}
+)
 
 func (w *benchWorld) lifecycle(b *testing.B, who Principal, now time.Time) {
 	r, d := w.engine.Begin(who, 1, now)
@@ -86,7 +89,7 @@ func (w *benchWorld) lifecycle(b *testing.B, who Principal, now time.Time) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := ready.Commit(RequestID{1}, now)
+	c, err := ready.Commit(benchRequest, now)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -155,11 +158,11 @@ func BenchmarkReservedLifecycle(b *testing.B) {
 		now = now.Add(50)
 		r, _ := w.engine.Begin(w.who[i&(benchPrincipals-1)], 1, now)
 		permit, _ := r.AcquirePermit(gate)
-		ready, d := r.AdmitReserved(benchQuote, Grant{RequestID: RequestID{1}, Fence: 1, Units: 10, UsableUntil: now.Add(time.Minute)}, &permit, nil, now)
+		ready, d := r.AdmitReserved(benchQuote, Grant{RequestID: benchRequest, Fence: 1, Units: 10, UsableUntil: now.Add(time.Minute)}, &permit, nil, now)
 		if d.Denied() {
 			b.Fatal(d)
 		}
-		c, err := ready.Commit(RequestID{1}, now)
+		c, err := ready.Commit(benchRequest, now)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -59,11 +59,12 @@ type Quote struct {
 
 // Workload is what a request wants to do: classes and counts that the
 // account's cost table prices, or a Quote that was priced elsewhere. It is a
-// plain value and holds on to the slice it was made of.
+// plain value and holds on to the slice it was made of. It has no flag to say
+// which of the two it is: six words still travel in registers, and without
+// classes the quote counts, which for no classes at all is as empty.
 type Workload struct {
 	classes []ClassCount
 	quote   Quote
-	priced  bool
 }
 
 // Classes is a workload that the snapshot's cost table prices. Repeated
@@ -71,7 +72,7 @@ type Workload struct {
 func Classes(counts ...ClassCount) Workload { return Workload{classes: counts} }
 
 // Priced is a workload whose price was made elsewhere.
-func Priced(q Quote) Workload { return Workload{quote: q, priced: true} }
+func Priced(q Quote) Workload { return Workload{quote: q} }
 
 // priceFault says what is wrong with a priced workload, in the order of
 // refusal that judge applies.
@@ -124,26 +125,26 @@ func (t *CostTable) price(counts []ClassCount) (q Quote, fault priceFault) {
 }
 
 // judge prices a workload and refuses it for what it is, in the fixed order:
-// permissions, emptiness, number of items, price.
-func (s *AccountSnapshot) judge(w *Workload) (Quote, Reason) {
-	if !w.priced {
-		q, fault := s.costs.price(w.classes)
-		return q, s.judgeQuote(&q, fault)
+// permissions, emptiness, number of items, price. Words instead of a Quote keep
+// the request path out of memory.
+func (s *AccountSnapshot) judge(w *Workload) (units, items uint64, reason Reason) {
+	q, fault := w.quote, priceFault(0)
+	if len(w.classes) != 0 {
+		q, fault = s.costs.price(w.classes)
+	} else if q.Units > MaxCostUnits {
+		fault = priceOverflow
 	}
-	if w.quote.Units > MaxCostUnits {
-		return w.quote, s.judgeQuote(&w.quote, priceOverflow)
-	}
-	return w.quote, s.judgeQuote(&w.quote, 0)
+	return uint64(q.Units), q.Items, s.judgeQuote(q.Items, q.Permissions, fault)
 }
 
-func (s *AccountSnapshot) judgeQuote(q *Quote, fault priceFault) Reason {
+func (s *AccountSnapshot) judgeQuote(items uint64, need PermissionSet, fault priceFault) Reason {
 	maxItems := s.limits.MaxItems
 	switch {
-	case !s.permissions.Contains(q.Permissions):
+	case !s.permissions.Contains(need):
 		return ClassNotPermitted
-	case q.Items == 0: // an overflow has left them at the maximum
+	case items == 0: // an overflow has left them at the maximum
 		return EmptyWorkload
-	case maxItems != 0 && (q.Items > maxItems || fault&priceItemsOverflow != 0):
+	case maxItems != 0 && (items > maxItems || fault&priceItemsOverflow != 0):
 		return TooManyItems
 	case fault == 0:
 		return 0

@@ -64,12 +64,12 @@ func TestWorkloadsAreJudgedInOrder(t *testing.T) {
 		{"pre-priced permission", nil, Priced(Quote{Units: 7, Items: 1, Permissions: 0b0100}), ClassNotPermitted, 0, 0},
 		{"pre-priced overflow", nil, Priced(Quote{Units: MaxCostUnits + 1, Items: 1}), CostOverflow, 0, 0},
 	} {
-		q, reason := snapshot(row.with).judge(&row.work)
+		units, items, reason := snapshot(row.with).judge(&row.work)
 		if reason != row.reason {
 			t.Errorf("%s: refused with %q, want %q", row.name, reason, row.reason)
 		}
-		if row.reason == 0 && (q.Units != row.units || q.Items != row.items) {
-			t.Errorf("%s: %d units of %d items, want %d of %d", row.name, q.Units, q.Items, row.units, row.items)
+		if row.reason == 0 && (units != uint64(row.units) || items != row.items) {
+			t.Errorf("%s: %d units of %d items, want %d of %d", row.name, units, items, row.units, row.items)
 		}
 	}
 }

@@ -2,9 +2,8 @@
 // limits, keys and the tenants' file. It owns the sweep that rolls idle accounts
 // over at their period's end.
 //
-// New opens nothing and starts nothing. The handlers are not listened on yet:
-// they come with identities and roles, and until then the process that embeds
-// them is the operator.
+// New opens nothing and starts nothing. The handlers act for the caller that the
+// guard let in (libs/chassis/identity); without one they serve nobody.
 package admin
 
 import (
@@ -70,7 +69,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 	}
 	path, handler := adminv1connect.NewAdminServiceHandler(rpc.New(deps.Admin, deps.Queries, applier(deps.Tenants)), wire.HandlerOptions(deps.Log)...)
 	out := Service{
-		Component: run.Component{Name: "admin", Routes: map[string]http.Handler{path: handler}, Ready: deps.Ping},
+		Component: run.Component{Name: "admin", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping},
 		Jobs:      []jobs.Job{{Name: "roll_periods", Every: cfg.RollEvery, Run: r.run}},
 	}
 	if deps.Tenants != nil && deps.Tenants.opts.Every > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/tollgate-platform/tollgate/libs/auth"
+	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger/sqlite"
@@ -78,7 +80,11 @@ func setup(t *testing.T, every time.Duration) *bench {
 
 func (b *bench) serve(t *testing.T) {
 	t.Helper()
-	b.AdminServiceClient = adminv1connect.NewAdminServiceClient(memserve.Routes(t, b.service.Routes), memserve.URL)
+	routes := map[string]http.Handler{}
+	for path, h := range b.service.Routes {
+		routes[path] = identity.Guard(identity.InProcess{Name: "olga", Role: identity.Operator}, b.service.Roles, slog.New(slog.DiscardHandler), h)
+	}
+	b.AdminServiceClient = adminv1connect.NewAdminServiceClient(memserve.Routes(t, routes), memserve.URL)
 }
 
 func (b *bench) write(t *testing.T, text string) {
@@ -244,5 +250,16 @@ func TestIdleAccountsRoll(t *testing.T) {
 	a, err := b.ledger.AccountBySlug(t.Context(), "acme")
 	if err != nil || a.Deposited != 2000 || a.Expired != 1000 || a.Balance != 1000 {
 		t.Errorf("account %+v, %v", a, err)
+	}
+}
+
+// TestHandlersServeNobodyUnguarded guards against a wiring that forgets the
+// guard: a mutation needs a caller.
+func TestHandlersServeNobodyUnguarded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 0)
+	c := adminv1connect.NewAdminServiceClient(memserve.Routes(t, b.service.Routes), memserve.URL)
+	if _, err := c.CreateAccount(t.Context(), &adminv1.CreateAccountRequest{Slug: "beta"}); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Error(err)
 	}
 }

@@ -91,6 +91,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 		Component: run.Component{
 			Name:   "lease",
 			Routes: map[string]http.Handler{path: handler},
+			Roles:  rpc.Roles(),
 			Ready:  deps.Ping,
 		},
 		Jobs: []jobs.Job{

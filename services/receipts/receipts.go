@@ -108,6 +108,7 @@ func (s *Service) Component() run.Component {
 	return run.Component{
 		Name:    "receipts",
 		Routes:  rpc.Routes(s, s.deps.Log),
+		Roles:   rpc.Roles(),
 		Open:    s.Open,
 		Workers: []run.Worker{s.Run},
 		Ready:   s.Ready,

@@ -30,5 +30,5 @@ type Deps struct {
 func New(deps Deps) run.Component {
 	h := rpc.New(deps.Snapshots, deps.Keys, deps.Policies)
 	path, handler := snapshotv1connect.NewSnapshotServiceHandler(h, wire.HandlerOptions(deps.Log)...)
-	return run.Component{Name: "snapshot", Routes: map[string]http.Handler{path: handler}, Ready: deps.Ping}
+	return run.Component{Name: "snapshot", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping}
 }

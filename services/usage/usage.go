@@ -61,7 +61,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 	}
 	path, handler := usagev1connect.NewUsageServiceHandler(rpc.New(deps.Queries), wire.HandlerOptions(deps.Log)...)
 	return Service{
-		Component: run.Component{Name: "usage", Routes: map[string]http.Handler{path: handler}, Ready: deps.Ping},
+		Component: run.Component{Name: "usage", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping},
 		Jobs:      []jobs.Job{{Name: "audit_conservation", Every: cfg.AuditEvery, Timeout: 10 * time.Minute, Run: a.run}},
 	}, nil
 }

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
 )
 
 // A Component is one service as the chassis sees it. Nil functions do nothing.
@@ -22,6 +24,9 @@ type Component struct {
 	Name string
 	// Routes maps a path prefix to its handler.
 	Routes map[string]http.Handler
+	// Roles says who may call each procedure of Routes; what it leaves out is
+	// refused to everybody.
+	Roles identity.Table
 	// Open acquires what the component owns, before anything is served.
 	Open func(ctx context.Context) error
 	// Workers each run until their context is done, then finish what they hold

@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -41,10 +42,17 @@ func New(a ledger.Admin, q ledger.UsageQueries, t Tenants) *Handler {
 	return &Handler{admin: a, queries: q, tenants: t}
 }
 
-// actor is who the handlers act for: identities come with the control listener,
-// and until then the embedding process is the operator.
-func actor() ledger.Actor {
-	return ledger.Actor{Name: "operator", Authority: ledger.ByOperator, Operation: ident.New()}
+// actor is who a mutation is recorded for: the caller that the guard let in, with
+// an operator's authority, which every mutation here takes.
+func actor(ctx context.Context) (ledger.Actor, error) {
+	c, err := identity.From(ctx)
+	if err != nil {
+		return ledger.Actor{}, err
+	}
+	if c.Role != identity.Operator {
+		return ledger.Actor{}, fault.New(fault.Forbidden, "ROLE_NOT_ALLOWED", "only an operator may do this")
+	}
+	return ledger.Actor{Name: c.Name, Authority: ledger.ByOperator, Operation: ident.New()}, nil
 }
 
 // CreateAccount makes an account; an existing id or slug is AlreadyExists.
@@ -53,7 +61,10 @@ func (h *Handler) CreateAccount(ctx context.Context, req *adminv1.CreateAccountR
 	if err != nil {
 		return nil, err
 	}
-	by := actor()
+	by, err := actor(ctx)
+	if err != nil {
+		return nil, err
+	}
 	created, err := h.admin.CreateAccount(ctx, by, a)
 	if err != nil {
 		return nil, err
@@ -109,12 +120,15 @@ func (h *Handler) ListAccounts(ctx context.Context, req *adminv1.ListAccountsReq
 }
 
 // change runs one mutation of an account and makes its receipt.
-func change(text string, do func(by ledger.Actor, account ident.ID) (ledger.Change, error)) (*adminv1.AccountChange, error) {
+func change(ctx context.Context, text string, do func(by ledger.Actor, account ident.ID) (ledger.Change, error)) (*adminv1.AccountChange, error) {
 	id, err := parse("account_id", text)
 	if err != nil {
 		return nil, err
 	}
-	by := actor()
+	by, err := actor(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c, err := do(by, id)
 	if err != nil {
 		return nil, err
@@ -127,7 +141,7 @@ func change(text string, do func(by ledger.Actor, account ident.ID) (ledger.Chan
 
 // Deposit adds a top-up.
 func (h *Handler) Deposit(ctx context.Context, req *adminv1.DepositRequest) (*adminv1.DepositResponse, error) {
-	c, err := change(req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
+	c, err := change(ctx, req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
 		return h.admin.Deposit(ctx, by, id, req.GetUnits(), req.GetReason())
 	})
 	if err != nil {
@@ -138,7 +152,7 @@ func (h *Handler) Deposit(ctx context.Context, req *adminv1.DepositRequest) (*ad
 
 // Withdraw takes from the balance into the sink of recorded adjustments.
 func (h *Handler) Withdraw(ctx context.Context, req *adminv1.WithdrawRequest) (*adminv1.WithdrawResponse, error) {
-	c, err := change(req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
+	c, err := change(ctx, req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
 		return h.admin.Withdraw(ctx, by, id, req.GetUnits(), req.GetReason())
 	})
 	if err != nil {
@@ -149,7 +163,7 @@ func (h *Handler) Withdraw(ctx context.Context, req *adminv1.WithdrawRequest) (*
 
 // SetBudget changes the allowance at once, or removes the schedule.
 func (h *Handler) SetBudget(ctx context.Context, req *adminv1.SetBudgetRequest) (*adminv1.SetBudgetResponse, error) {
-	c, err := change(req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
+	c, err := change(ctx, req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
 		return h.admin.SetBudget(ctx, by, id, fromWireBudget(req.GetBudget()))
 	})
 	if err != nil {
@@ -160,7 +174,7 @@ func (h *Handler) SetBudget(ctx context.Context, req *adminv1.SetBudgetRequest) 
 
 // SetLimits replaces the account's limits.
 func (h *Handler) SetLimits(ctx context.Context, req *adminv1.SetLimitsRequest) (*adminv1.SetLimitsResponse, error) {
-	c, err := change(req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
+	c, err := change(ctx, req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
 		return h.admin.SetLimits(ctx, by, id, fromWireLimits(req.GetLimits()))
 	})
 	if err != nil {
@@ -171,7 +185,7 @@ func (h *Handler) SetLimits(ctx context.Context, req *adminv1.SetLimitsRequest) 
 
 // SetStatus suspends, activates or closes an account.
 func (h *Handler) SetStatus(ctx context.Context, req *adminv1.SetStatusRequest) (*adminv1.SetStatusResponse, error) {
-	c, err := change(req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
+	c, err := change(ctx, req.GetAccountId(), func(by ledger.Actor, id ident.ID) (ledger.Change, error) {
 		return h.admin.SetStatus(ctx, by, id, fromWireStatus(req.GetStatus()))
 	})
 	if err != nil {
@@ -198,7 +212,10 @@ func (h *Handler) RevokeKey(ctx context.Context, req *adminv1.RevokeKeyRequest) 
 		if k.ID != id {
 			continue
 		}
-		by := actor()
+		by, err := actor(ctx)
+		if err != nil {
+			return nil, err
+		}
 		revoked, err := h.admin.RevokeKey(ctx, by, id)
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
@@ -41,6 +42,8 @@ type Deps struct {
 	Ping    func(ctx context.Context) error
 	Log     *slog.Logger
 	Meter   metric.Meter
+	// Interceptors go around every call, the first outermost, as tracing does.
+	Interceptors []connect.Interceptor
 }
 
 // Service is what New makes.
@@ -67,7 +70,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 	if r.expired, err = deps.Meter.Int64Counter("tollgate_ledger_expired_units_total", metric.WithDescription("Units of allowance that expired in the sweep.")); err != nil {
 		return Service{}, fmt.Errorf("make instruments: %w", err)
 	}
-	path, handler := adminv1connect.NewAdminServiceHandler(rpc.New(deps.Admin, deps.Queries, applier(deps.Tenants)), wire.HandlerOptions(deps.Log)...)
+	path, handler := adminv1connect.NewAdminServiceHandler(rpc.New(deps.Admin, deps.Queries, applier(deps.Tenants)), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
 	out := Service{
 		Component: run.Component{Name: "admin", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping},
 		Jobs:      []jobs.Job{{Name: "roll_periods", Every: cfg.RollEvery, Run: r.run}},

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
@@ -67,6 +68,8 @@ type Deps struct {
 	Ping         func(ctx context.Context) error
 	Log          *slog.Logger
 	Meter        metric.Meter
+	// Interceptors go around every call, the first outermost, as tracing does.
+	Interceptors []connect.Interceptor
 }
 
 // Service is what New makes.
@@ -86,7 +89,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 	if err := s.instruments(deps.Meter); err != nil {
 		return Service{}, err
 	}
-	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations), wire.HandlerOptions(deps.Log)...)
+	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
 	return Service{
 		Component: run.Component{
 			Name:   "lease",

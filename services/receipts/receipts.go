@@ -31,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/run"
@@ -57,6 +58,8 @@ type Deps struct {
 	// Label names an account in metrics, from configuration. Nil names it by
 	// its id.
 	Label func(ident.ID) string
+	// Interceptors go around every call, the first outermost, as tracing does.
+	Interceptors []connect.Interceptor
 }
 
 // Service keeps evidence. It is a receipt.Appender.
@@ -107,7 +110,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 func (s *Service) Component() run.Component {
 	return run.Component{
 		Name:    "receipts",
-		Routes:  rpc.Routes(s, s.deps.Log),
+		Routes:  rpc.Routes(s, s.deps.Log, s.deps.Interceptors...),
 		Roles:   rpc.Roles(),
 		Open:    s.Open,
 		Workers: []run.Worker{s.Run},

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net/http"
 
+	"connectrpc.com/connect"
+
 	"github.com/tollgate-platform/tollgate/libs/chassis/run"
 	"github.com/tollgate-platform/tollgate/libs/chassis/wire"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -24,11 +26,13 @@ type Deps struct {
 	Policies  ledger.Policies
 	Ping      func(ctx context.Context) error
 	Log       *slog.Logger
+	// Interceptors go around every call, the first outermost, as tracing does.
+	Interceptors []connect.Interceptor
 }
 
 // New makes the service.
 func New(deps Deps) run.Component {
 	h := rpc.New(deps.Snapshots, deps.Keys, deps.Policies)
-	path, handler := snapshotv1connect.NewSnapshotServiceHandler(h, wire.HandlerOptions(deps.Log)...)
+	path, handler := snapshotv1connect.NewSnapshotServiceHandler(h, wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
 	return run.Component{Name: "snapshot", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping}
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
@@ -36,6 +37,8 @@ type Deps struct {
 	Ping    func(ctx context.Context) error
 	Log     *slog.Logger
 	Meter   metric.Meter
+	// Interceptors go around every call, the first outermost, as tracing does.
+	Interceptors []connect.Interceptor
 }
 
 // Service is what New makes.
@@ -59,7 +62,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 	if a.audited, err = deps.Meter.Int64Counter("tollgate_ledger_accounts_audited_total", metric.WithDescription("Accounts whose books were recomputed from rows.")); err != nil {
 		return Service{}, fmt.Errorf("make instruments: %w", err)
 	}
-	path, handler := usagev1connect.NewUsageServiceHandler(rpc.New(deps.Queries), wire.HandlerOptions(deps.Log)...)
+	path, handler := usagev1connect.NewUsageServiceHandler(rpc.New(deps.Queries), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
 	return Service{
 		Component: run.Component{Name: "usage", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping},
 		Jobs:      []jobs.Job{{Name: "audit_conservation", Every: cfg.AuditEvery, Timeout: 10 * time.Minute, Run: a.run}},

@@ -6,9 +6,10 @@
 // the same time (it is unique while it waits or runs). On SQLite there is one
 // process and a file of River's own, beside the ledger.
 //
-// Failure: a pass that fails is logged and counted; Ready reports the first
-// failure until a later pass succeeds, and the third in a row is logged as an
-// error. River does not retry it: the next interval does.
+// Failure: a pass that fails is logged and counted in
+// tollgate_sweep_runs_total{job,result}; Ready reports the first failure until a
+// later pass succeeds, and the third in a row is logged as an error. River does
+// not retry it: the next interval does.
 package jobs
 
 import (
@@ -29,6 +30,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	_ "modernc.org/sqlite" // River's own file on the embedded default
 )
 
@@ -45,9 +48,14 @@ type Job struct {
 // Counts are a job's passes since start.
 type Counts struct{ Passes, Failures, Consecutive int64 }
 
+// Schema names River's schema of one service on PostgreSQL. Each service has
+// its own: only a schema's leader enqueues, and only its own jobs.
+func Schema(service string) string { return "river_" + service }
+
 // Runner runs jobs from Start to Stop.
 type Runner struct {
 	log    *slog.Logger
+	runs   metric.Int64Counter
 	jobs   map[string]Job
 	client interface {
 		Start(ctx context.Context) error
@@ -88,13 +96,13 @@ func (w *worker) Work(ctx context.Context, j *river.Job[args]) error {
 }
 
 // NewSQLite makes a Runner over River's own SQLite file, migrating it first.
-func NewSQLite(ctx context.Context, path string, log *slog.Logger, list []Job) (*Runner, error) {
+func NewSQLite(ctx context.Context, path string, log *slog.Logger, meter metric.Meter, list []Job) (*Runner, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)")
 	if err != nil {
 		return nil, fmt.Errorf("open the jobs file %s: %w", path, err)
 	}
 	db.SetMaxOpenConns(1)
-	r, err := newRunner(ctx, riversqlite.New(db), "", log, list, db.Close)
+	r, err := newRunner(ctx, riversqlite.New(db), "", log, meter, list, db.Close)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("jobs file %s: %w", path, err), db.Close())
 	}
@@ -106,7 +114,7 @@ const poolMax = 4
 
 // NewPostgres makes a Runner over a schema that MigratePostgres has prepared,
 // with a small pool of its own.
-func NewPostgres(ctx context.Context, dsn, schema string, log *slog.Logger, list []Job) (_ *Runner, err error) {
+func NewPostgres(ctx context.Context, dsn, schema string, log *slog.Logger, meter metric.Meter, list []Job) (_ *Runner, err error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("the jobs' DSN can't be parsed") // the cause may quote the password
@@ -132,7 +140,7 @@ func NewPostgres(ctx context.Context, dsn, schema string, log *slog.Logger, list
 	if !v.OK {
 		return nil, fmt.Errorf("jobs schema %s is not the one this build needs: run `tollgate migrate`", schema)
 	}
-	return newClient(riverpgxv5.New(pool), schema, log, list, func() error { pool.Close(); return nil })
+	return newClient(ctx, riverpgxv5.New(pool), schema, log, meter, list, func() error { pool.Close(); return nil })
 }
 
 // MigratePostgres creates or upgrades River's tables in schema.
@@ -154,15 +162,19 @@ func migrate[Tx any](ctx context.Context, driver riverdriver.Driver[Tx], schema 
 	return nil
 }
 
-func newRunner[Tx any](ctx context.Context, driver riverdriver.Driver[Tx], schema string, log *slog.Logger, list []Job, closer func() error) (*Runner, error) {
+func newRunner[Tx any](ctx context.Context, driver riverdriver.Driver[Tx], schema string, log *slog.Logger, meter metric.Meter, list []Job, closer func() error) (*Runner, error) {
 	if err := migrate(ctx, driver, schema); err != nil {
 		return nil, err
 	}
-	return newClient(driver, schema, log, list, closer)
+	return newClient(ctx, driver, schema, log, meter, list, closer)
 }
 
-func newClient[Tx any](driver riverdriver.Driver[Tx], schema string, log *slog.Logger, list []Job, closer func() error) (*Runner, error) {
+func newClient[Tx any](ctx context.Context, driver riverdriver.Driver[Tx], schema string, log *slog.Logger, meter metric.Meter, list []Job, closer func() error) (*Runner, error) {
 	r := &Runner{log: log, jobs: map[string]Job{}, close: closer, counts: map[string]Counts{}, faults: map[string]error{}}
+	var err error
+	if r.runs, err = meter.Int64Counter("tollgate_sweep_runs_total", metric.WithDescription("Passes of a periodic job, by job and result (ok, failed). An ok that stops growing means that nobody runs the job.")); err != nil {
+		return nil, fmt.Errorf("make instruments: %w", err)
+	}
 	var periodic []*river.PeriodicJob
 	for _, j := range list {
 		if _, twice := r.jobs[j.Name]; twice || j.Name == "" || j.Run == nil || j.Every < time.Second {
@@ -172,6 +184,10 @@ func newClient[Tx any](driver riverdriver.Driver[Tx], schema string, log *slog.L
 			j.Timeout = time.Minute
 		}
 		r.jobs[j.Name] = j
+		// Zero is shown before the first pass, so that an alert on "no pass yet"
+		// can be written.
+		r.counted(ctx, j.Name, resultOK, 0)
+		r.counted(ctx, j.Name, resultFailed, 0)
 		periodic = append(periodic, river.NewPeriodicJob(river.PeriodicInterval(j.Every),
 			func() (river.JobArgs, *river.InsertOpts) { return args{Name: j.Name}, nil },
 			&river.PeriodicJobOpts{ID: j.Name, RunOnStart: true}))
@@ -215,6 +231,16 @@ func (r *Runner) Stop(ctx context.Context) error {
 // RunNow does one pass of the named job in the caller's goroutine.
 func (r *Runner) RunNow(ctx context.Context, name string) error { return r.pass(ctx, name) }
 
+// Results of a pass, as the counter's label.
+const (
+	resultOK     = "ok"
+	resultFailed = "failed"
+)
+
+func (r *Runner) counted(ctx context.Context, job, result string, n int64) {
+	r.runs.Add(ctx, n, metric.WithAttributes(attribute.String("job", job), attribute.String("result", result)))
+}
+
 func (r *Runner) pass(ctx context.Context, name string) error {
 	job, known := r.jobs[name]
 	if !known { // a job of another version of this program
@@ -236,6 +262,11 @@ func (r *Runner) pass(ctx context.Context, name string) error {
 	}
 	r.counts[name] = c
 	r.mu.Unlock()
+	result := resultOK
+	if err != nil {
+		result = resultFailed
+	}
+	r.counted(ctx, name, result, 1)
 	if err != nil {
 		level := slog.LevelWarn
 		if c.Consecutive >= 3 {

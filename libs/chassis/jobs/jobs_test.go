@@ -12,6 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
 )
 
@@ -22,7 +26,7 @@ func TestPassesRunEveryInterval(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "river.sqlite3")
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
-		r, err := jobs.NewSQLite(t.Context(), path, slog.New(slog.DiscardHandler), []jobs.Job{
+		r, err := jobs.NewSQLite(t.Context(), path, slog.New(slog.DiscardHandler), noop.Meter{}, []jobs.Job{
 			{Name: "lapse", Every: time.Minute, Run: func(context.Context) error { n.Add(1); return nil }},
 		})
 		if err != nil {
@@ -48,7 +52,9 @@ func TestFailuresAreSeen(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	fail := true
-	r, err := jobs.NewSQLite(t.Context(), filepath.Join(t.TempDir(), "r.sqlite3"), slog.New(slog.NewTextHandler(&log, nil)), []jobs.Job{
+	metrics := sdkmetric.NewManualReader()
+	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)).Meter("jobs")
+	r, err := jobs.NewSQLite(t.Context(), filepath.Join(t.TempDir(), "r.sqlite3"), slog.New(slog.NewTextHandler(&log, nil)), meter, []jobs.Job{
 		{Name: "roll", Every: time.Second, Run: func(context.Context) error {
 			if fail {
 				return errors.New("broken")
@@ -58,6 +64,9 @@ func TestFailuresAreSeen(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := runs(t, metrics); got["ok"] != 0 || got["failed"] != 0 || len(got) != 2 {
+		t.Errorf("before the first pass: %v; both results are shown at zero", got)
 	}
 	for range 3 {
 		if err := r.RunNow(t.Context(), "roll"); err == nil {
@@ -77,9 +86,36 @@ func TestFailuresAreSeen(t *testing.T) {
 	if c := r.Counts("roll"); c != (jobs.Counts{Passes: 4, Failures: 3}) {
 		t.Errorf("counted %+v", c)
 	}
+	if got := runs(t, metrics); got["ok"] != 1 || got["failed"] != 3 {
+		t.Errorf("tollgate_sweep_runs_total: %v", got)
+	}
 	if err := r.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// runs reads tollgate_sweep_runs_total by result.
+func runs(t *testing.T, from *sdkmetric.ManualReader) map[string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := from.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		sum, isSum := m.Data.(metricdata.Sum[int64])
+		if m.Name != "tollgate_sweep_runs_total" || !isSum {
+			t.Fatalf("an instrument nobody asked for: %s", m.Name)
+		}
+		for _, p := range sum.DataPoints {
+			result, _ := p.Attributes.Value("result")
+			if job, _ := p.Attributes.Value("job"); job.AsString() != "roll" {
+				t.Errorf("job %q", job.AsString())
+			}
+			got[result.AsString()] += p.Value
+		}
+	}
+	return got
 }
 
 func TestUnsafeJobsAreRefused(t *testing.T) {
@@ -91,7 +127,7 @@ func TestUnsafeJobsAreRefused(t *testing.T) {
 		"twice":     {{Name: "a", Every: time.Second, Run: ok}, {Name: "a", Every: time.Second, Run: ok}},
 		"empty":     {{Name: "a", Every: time.Second}},
 	} {
-		if _, err := jobs.NewSQLite(t.Context(), filepath.Join(t.TempDir(), "r.sqlite3"), slog.New(slog.DiscardHandler), list); err == nil {
+		if _, err := jobs.NewSQLite(t.Context(), filepath.Join(t.TempDir(), "r.sqlite3"), slog.New(slog.DiscardHandler), noop.Meter{}, list); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}

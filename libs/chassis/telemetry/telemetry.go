@@ -1,4 +1,8 @@
-// Package telemetry makes the process's logger and metrics.
+// Package telemetry makes the process's logger, metrics and traces.
+//
+// Log lines written with a context that carries a span have its trace_id and
+// span_id. Traces leave over OTLP when a collector is configured; without one
+// nothing is recorded and a span costs nothing.
 //
 // Metrics are OpenTelemetry instruments, made by their owners from a Meter and
 // exposed in Prometheus' text format. Names are the contract's: the exporter
@@ -42,9 +46,9 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	}
 	switch format {
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
+		return slog.New(traced{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})}), nil
 	case "pretty":
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: "15:04:05.000"})), nil
+		return slog.New(traced{tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: "15:04:05.000"})}), nil
 	}
 	return nil, fmt.Errorf("log format: must be json or pretty, not %q", format)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/validate"
@@ -19,13 +20,14 @@ import (
 // MaxMessage bounds every message read by a handler, in bytes.
 const MaxMessage = 4 << 20
 
-// HandlerOptions are the options of every handler: errors last (outermost), so
-// that nothing leaves unclassified; then validation by the contract's rules.
-func HandlerOptions(log *slog.Logger) []connect.HandlerOption {
+// HandlerOptions are the options of every handler: the outer interceptors, as
+// tracing, which see what is sent; then errors, so that nothing leaves
+// unclassified; then validation by the contract's rules.
+func HandlerOptions(log *slog.Logger, outer ...connect.Interceptor) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(MaxMessage),
 		connect.WithRequireConnectProtocolHeader(), // a browser's form can't call it
-		connect.WithInterceptors(&errorsInterceptor{log: log}, validate.NewInterceptor()),
+		connect.WithInterceptors(append(slices.Clone(outer), &errorsInterceptor{log: log}, validate.NewInterceptor())...),
 		connect.WithRecover(func(ctx context.Context, spec connect.Spec, _ http.Header, p any) error {
 			log.ErrorContext(ctx, "a handler panicked", slog.String("procedure", spec.Procedure), slog.Any("panic", p))
 			return fault.New(fault.Internal, "INTERNAL", "internal error")
@@ -66,13 +68,13 @@ func (e *errorsInterceptor) WrapStreamingHandler(next connect.StreamingHandlerFu
 // and text, which hold nothing of ours; everything else unclassified is
 // "internal error".
 func Send(ctx context.Context, log *slog.Logger, procedure string, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err // Connect gives these their own codes
-	}
 	f, ours := errors.AsType[*fault.Error](err)
 	if !ours {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return err // Connect gives these their own codes
+		}
 		if sent, ok := errors.AsType[*connect.Error](err); ok && connect.CodeOf(err) != connect.CodeUnknown {
-			return withProblem(sent, commonv1.Reason_REASON_INVALID_ARGUMENT, commonv1.Retry_RETRY_NEVER, sent.Message(), "")
+			return withProblem(sent, Problem(fault.New(kindOf(sent.Code()), "INVALID_ARGUMENT", sent.Message()), ""))
 		}
 		f = fault.Because(fault.Internal, "INTERNAL", "internal error", err)
 	}
@@ -82,15 +84,24 @@ func Send(ctx context.Context, log *slog.Logger, procedure string, err error) er
 		log.LogAttrs(ctx, severity(f.Kind), "a request failed", slog.String("procedure", procedure),
 			slog.String("error_id", id), slog.String("reason", f.Reason), slog.Any("error", err))
 	}
-	return withProblem(connect.NewError(Code(f.Kind), errors.New(f.Public)), Reason(f), retry(f.Kind), f.Public, id)
+	return withProblem(connect.NewError(Code(f.Kind), errors.New(f.Public)), Problem(f, id))
 }
 
-func withProblem(sent *connect.Error, reason commonv1.Reason, again commonv1.Retry, title, id string) error {
-	detail, err := connect.NewErrorDetail(&commonv1.Problem{Code: reason, Title: title, Retry: again, ErrorId: id})
-	if err == nil {
+func withProblem(sent *connect.Error, p *commonv1.Problem) error {
+	if detail, err := connect.NewErrorDetail(p); err == nil {
 		sent.AddDetail(detail)
 	}
 	return sent
+}
+
+// kindOf is the kind whose code this is; Invalid for a code that no kind has.
+func kindOf(c connect.Code) fault.Kind {
+	for k := fault.Internal; k <= fault.Unsupported; k++ {
+		if Code(k) == c {
+			return k
+		}
+	}
+	return fault.Invalid
 }
 
 // Reason is the contract's value for a fault's reason; a reason that the

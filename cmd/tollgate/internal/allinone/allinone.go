@@ -169,7 +169,7 @@ func (s *Server) wire() ([]run.Component, error) {
 }
 
 func (s *Server) startJobs(ctx context.Context, passes []jobs.Job) (err error) {
-	if s.jobs, err = openJobs(ctx, s.opts, s.ledger, passes); err != nil {
+	if s.jobs, err = openJobs(ctx, s.opts, s.ledger, s.metrics.Meter("jobs"), passes); err != nil {
 		return err
 	}
 	if err := s.jobs.Start(ctx); err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
@@ -70,18 +72,25 @@ func openLedger(ctx context.Context, o Options) (ledger.Ledger, error) {
 
 // openJobs gives River its own file beside the embedded ledger, or its own
 // schema of the ledger's database.
-func openJobs(ctx context.Context, o Options, l ledger.Ledger, list []jobs.Job) (*jobs.Runner, error) {
+func openJobs(ctx context.Context, o Options, l ledger.Ledger, meter metric.Meter, list []jobs.Job) (*jobs.Runner, error) {
 	if l.Info().Backend != "postgres" {
-		return jobs.NewSQLite(ctx, filepath.Join(o.DataDir, "river.sqlite3"), o.Log, list)
+		return jobs.NewSQLite(ctx, filepath.Join(o.DataDir, "river.sqlite3"), o.Log, meter, list)
 	}
 	dsn, err := DSN(o.Config, o.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
-	return jobs.NewPostgres(ctx, dsn, jobsSchema, o.Log, list)
+	return jobs.NewPostgres(ctx, dsn, jobsSchema, o.Log, meter, list)
 }
 
-// Migrate creates or upgrades every table of the configured ledger.
+// jobsSchemas are River's on PostgreSQL: one for this process, and one for each
+// service that sweeps when it is a process of its own.
+func jobsSchemas() []string {
+	return []string{jobsSchema, jobs.Schema("lease"), jobs.Schema("usage"), jobs.Schema("admin")}
+}
+
+// Migrate creates or upgrades every table of the configured ledger, and on
+// PostgreSQL those of every topology.
 func Migrate(ctx context.Context, o Options) error {
 	if o.Config.Ledger.Backend != "postgres" {
 		if err := prepare(o.DataDir); err != nil {
@@ -91,7 +100,7 @@ func Migrate(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		r, err := openJobs(ctx, o, l, nil)
+		r, err := openJobs(ctx, o, l, noop.Meter{}, nil)
 		if err != nil {
 			return errors.Join(err, l.Close())
 		}
@@ -109,7 +118,12 @@ func Migrate(ctx context.Context, o Options) error {
 		return fmt.Errorf("connect to the database named by %s: %w", o.Config.Ledger.URLEnv, err)
 	}
 	defer pool.Close()
-	return jobs.MigratePostgres(ctx, pool, jobsSchema)
+	for _, schema := range jobsSchemas() {
+		if err := jobs.MigratePostgres(ctx, pool, schema); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func receiptsConfig(o Options) receipts.Config {

@@ -29,9 +29,9 @@ type Service interface {
 	Chains(account ident.ID) ([]chain.State, error)
 }
 
-// Routes gives the handlers by path prefix.
-func Routes(s Service, log *slog.Logger) map[string]http.Handler {
-	path, handler := receiptsv1connect.NewReceiptsServiceHandler(&server{s, log}, wire.HandlerOptions(log)...)
+// Routes gives the handlers by path prefix, with the interceptors around them.
+func Routes(s Service, log *slog.Logger, outer ...connect.Interceptor) map[string]http.Handler {
+	path, handler := receiptsv1connect.NewReceiptsServiceHandler(&server{s, log}, wire.HandlerOptions(log, outer...)...)
 	return map[string]http.Handler{path: handler}
 }
 

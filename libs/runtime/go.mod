@@ -3,6 +3,7 @@ module github.com/tollgate-platform/tollgate/libs/runtime
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/tollgate-platform/tollgate/libs/admission v0.0.0
 	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
 	github.com/tollgate-platform/tollgate/libs/kit v0.0.0
@@ -10,6 +11,13 @@ require (
 )
 
 require (
+	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.2 // indirect
+	buf.build/go/protovalidate v1.4.0 // indirect
+	cel.dev/cel-go v0.32.0 // indirect
+	cel.dev/expr v0.25.3 // indirect
+	connectrpc.com/connect/v2 v2.0.0 // indirect
+	connectrpc.com/validate v0.9.0 // indirect
+	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -20,7 +28,12 @@ require (
 	github.com/sethvargo/go-retry v0.5.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
+	golang.org/x/exp v0.0.0-20261109185158-a52e3aef5920 // indirect
 	golang.org/x/sync v0.25.0 // indirect
+	golang.org/x/text v0.44.0 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 	modernc.org/libc v1.80.2 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
@@ -28,6 +41,9 @@ require (
 )
 
 require (
+	github.com/tollgate-platform/tollgate/libs/chassis v0.0.0
+	github.com/tollgate-platform/tollgate/libs/receipt v0.0.0
+	github.com/tollgate-platform/tollgate/proto v0.0.0
 	github.com/tollgate-platform/tollgate/sql v0.0.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 )

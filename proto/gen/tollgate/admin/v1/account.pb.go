@@ -66,8 +66,13 @@ type Account struct {
 	Limits *v1.AccountLimits `protobuf:"bytes,19,opt,name=limits,proto3" json:"limits,omitempty"`
 	// When it was created.
 	CreatedAtUnixNanos int64 `protobuf:"varint,20,opt,name=created_at_unix_nanos,json=createdAtUnixNanos,proto3" json:"created_at_unix_nanos,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The fence of its next lease or reservation.
+	NextFence int64 `protobuf:"varint,21,opt,name=next_fence,json=nextFence,proto3" json:"next_fence,omitempty"`
+	// Of a lowered allowance, what open grants still hold: it expires when they
+	// return it. Zero without a budget.
+	PendingCutUnits int64 `protobuf:"varint,22,opt,name=pending_cut_units,json=pendingCutUnits,proto3" json:"pending_cut_units,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Account) Reset() {
@@ -236,6 +241,20 @@ func (x *Account) GetLimits() *v1.AccountLimits {
 func (x *Account) GetCreatedAtUnixNanos() int64 {
 	if x != nil {
 		return x.CreatedAtUnixNanos
+	}
+	return 0
+}
+
+func (x *Account) GetNextFence() int64 {
+	if x != nil {
+		return x.NextFence
+	}
+	return 0
+}
+
+func (x *Account) GetPendingCutUnits() int64 {
+	if x != nil {
+		return x.PendingCutUnits
 	}
 	return 0
 }
@@ -711,7 +730,7 @@ var File_tollgate_admin_v1_account_proto protoreflect.FileDescriptor
 
 const file_tollgate_admin_v1_account_proto_rawDesc = "" +
 	"\n" +
-	"\x1ftollgate/admin/v1/account.proto\x12\x11tollgate.admin.v1\x1a\x1bbuf/validate/validate.proto\x1a tollgate/common/v1/account.proto\"\xa1\b\n" +
+	"\x1ftollgate/admin/v1/account.proto\x12\x11tollgate.admin.v1\x1a\x1bbuf/validate/validate.proto\x1a tollgate/common/v1/account.proto\"\xec\b\n" +
 	"\aAccount\x124\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12\x1b\n" +
@@ -735,7 +754,10 @@ const file_tollgate_admin_v1_account_proto_rawDesc = "" +
 	"\x06budget\x18\x11 \x01(\v2\x1a.tollgate.common.v1.BudgetH\x00R\x06budget\x88\x01\x01\x12:\n" +
 	"\x17period_start_unix_nanos\x18\x12 \x01(\x03H\x01R\x14periodStartUnixNanos\x88\x01\x01\x129\n" +
 	"\x06limits\x18\x13 \x01(\v2!.tollgate.common.v1.AccountLimitsR\x06limits\x121\n" +
-	"\x15created_at_unix_nanos\x18\x14 \x01(\x03R\x12createdAtUnixNanosB\t\n" +
+	"\x15created_at_unix_nanos\x18\x14 \x01(\x03R\x12createdAtUnixNanos\x12\x1d\n" +
+	"\n" +
+	"next_fence\x18\x15 \x01(\x03R\tnextFence\x12*\n" +
+	"\x11pending_cut_units\x18\x16 \x01(\x03R\x0fpendingCutUnitsB\t\n" +
 	"\a_budgetB\x1a\n" +
 	"\x18_period_start_unix_nanos\"\xf1\x01\n" +
 	"\rAccountChange\x128\n" +

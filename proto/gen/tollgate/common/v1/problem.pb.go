@@ -652,6 +652,91 @@ func (Retry) EnumDescriptor() ([]byte, []int) {
 	return file_tollgate_common_v1_problem_proto_rawDescGZIP(), []int{1}
 }
 
+// ProblemKind says what a caller can do about a failure; each has one Connect code.
+type ProblemKind int32
+
+const (
+	// Not said: the Connect code tells.
+	ProblemKind_PROBLEM_KIND_UNSPECIFIED ProblemKind = 0
+	// A bug or a broken invariant (internal).
+	ProblemKind_PROBLEM_KIND_INTERNAL ProblemKind = 1
+	// The call breaks a rule (invalid_argument).
+	ProblemKind_PROBLEM_KIND_INVALID ProblemKind = 2
+	// What it names does not exist (not_found).
+	ProblemKind_PROBLEM_KIND_NOT_FOUND ProblemKind = 3
+	// It contradicts what is there (already_exists).
+	ProblemKind_PROBLEM_KIND_CONFLICT ProblemKind = 4
+	// What it was decided on has changed: read again (aborted).
+	ProblemKind_PROBLEM_KIND_STALE ProblemKind = 5
+	// A bound is reached (resource_exhausted).
+	ProblemKind_PROBLEM_KIND_EXHAUSTED ProblemKind = 6
+	// No answer, or a lost one: the outcome may be unknown (unavailable).
+	ProblemKind_PROBLEM_KIND_UNAVAILABLE ProblemKind = 7
+	// Nobody knows the caller (unauthenticated).
+	ProblemKind_PROBLEM_KIND_UNAUTHENTICATED ProblemKind = 8
+	// The caller may not do this (permission_denied).
+	ProblemKind_PROBLEM_KIND_FORBIDDEN ProblemKind = 9
+	// The contract names it and this build does not do it (unimplemented).
+	ProblemKind_PROBLEM_KIND_UNSUPPORTED ProblemKind = 10
+)
+
+// Enum value maps for ProblemKind.
+var (
+	ProblemKind_name = map[int32]string{
+		0:  "PROBLEM_KIND_UNSPECIFIED",
+		1:  "PROBLEM_KIND_INTERNAL",
+		2:  "PROBLEM_KIND_INVALID",
+		3:  "PROBLEM_KIND_NOT_FOUND",
+		4:  "PROBLEM_KIND_CONFLICT",
+		5:  "PROBLEM_KIND_STALE",
+		6:  "PROBLEM_KIND_EXHAUSTED",
+		7:  "PROBLEM_KIND_UNAVAILABLE",
+		8:  "PROBLEM_KIND_UNAUTHENTICATED",
+		9:  "PROBLEM_KIND_FORBIDDEN",
+		10: "PROBLEM_KIND_UNSUPPORTED",
+	}
+	ProblemKind_value = map[string]int32{
+		"PROBLEM_KIND_UNSPECIFIED":     0,
+		"PROBLEM_KIND_INTERNAL":        1,
+		"PROBLEM_KIND_INVALID":         2,
+		"PROBLEM_KIND_NOT_FOUND":       3,
+		"PROBLEM_KIND_CONFLICT":        4,
+		"PROBLEM_KIND_STALE":           5,
+		"PROBLEM_KIND_EXHAUSTED":       6,
+		"PROBLEM_KIND_UNAVAILABLE":     7,
+		"PROBLEM_KIND_UNAUTHENTICATED": 8,
+		"PROBLEM_KIND_FORBIDDEN":       9,
+		"PROBLEM_KIND_UNSUPPORTED":     10,
+	}
+)
+
+func (x ProblemKind) Enum() *ProblemKind {
+	p := new(ProblemKind)
+	*p = x
+	return p
+}
+
+func (x ProblemKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProblemKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_tollgate_common_v1_problem_proto_enumTypes[2].Descriptor()
+}
+
+func (ProblemKind) Type() protoreflect.EnumType {
+	return &file_tollgate_common_v1_problem_proto_enumTypes[2]
+}
+
+func (x ProblemKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProblemKind.Descriptor instead.
+func (ProblemKind) EnumDescriptor() ([]byte, []int) {
+	return file_tollgate_common_v1_problem_proto_rawDescGZIP(), []int{2}
+}
+
 // Problem is the typed detail of every error that leaves a service. The
 // Connect code says what kind it is; the problem says which and what to do.
 type Problem struct {
@@ -667,7 +752,13 @@ type Problem struct {
 	// The field that breaks the rule, as a path ("idempotency.key_hash"); empty without one.
 	Field string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
 	// How long to wait before a retry; absent when unknown.
-	WaitNanos     *int64 `protobuf:"varint,6,opt,name=wait_nanos,json=waitNanos,proto3,oneof" json:"wait_nanos,omitempty"`
+	WaitNanos *int64 `protobuf:"varint,6,opt,name=wait_nanos,json=waitNanos,proto3,oneof" json:"wait_nanos,omitempty"`
+	// The reason by its name without the prefix, also one that the list does not
+	// have: code is then the general one of its kind.
+	Reason string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What the caller can do. It says what the Connect code says, also where a
+	// problem stands in an answer and has no code beside it.
+	Kind          ProblemKind `protobuf:"varint,8,opt,name=kind,proto3,enum=tollgate.common.v1.ProblemKind" json:"kind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -744,11 +835,25 @@ func (x *Problem) GetWaitNanos() int64 {
 	return 0
 }
 
+func (x *Problem) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Problem) GetKind() ProblemKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ProblemKind_PROBLEM_KIND_UNSPECIFIED
+}
+
 var File_tollgate_common_v1_problem_proto protoreflect.FileDescriptor
 
 const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\n" +
-	" tollgate/common/v1/problem.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\"\xaf\x02\n" +
+	" tollgate/common/v1/problem.proto\x12\x12tollgate.common.v1\x1a\x1bbuf/validate/validate.proto\"\x8f\x03\n" +
 	"\aProblem\x128\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1a.tollgate.common.v1.ReasonB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04code\x12\x1e\n" +
 	"\x05title\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\x05title\x129\n" +
@@ -756,7 +861,9 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\berror_id\x18\x04 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\aerrorId\x12\x1e\n" +
 	"\x05field\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05field\x12+\n" +
 	"\n" +
-	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01B\r\n" +
+	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01\x12\x1f\n" +
+	"\x06reason\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\x06reason\x12=\n" +
+	"\x04kind\x18\b \x01(\x0e2\x1f.tollgate.common.v1.ProblemKindB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04kindB\r\n" +
 	"\v_wait_nanos*\x8b\x1e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
@@ -896,7 +1003,20 @@ const file_tollgate_common_v1_problem_proto_rawDesc = "" +
 	"\x11RETRY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vRETRY_NEVER\x10\x01\x12\x13\n" +
 	"\x0fRETRY_TRANSIENT\x10\x02\x12\x14\n" +
-	"\x10RETRY_AFTER_READ\x10\x03B\xdd\x01\n" +
+	"\x10RETRY_AFTER_READ\x10\x03*\xc5\x02\n" +
+	"\vProblemKind\x12\x1c\n" +
+	"\x18PROBLEM_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15PROBLEM_KIND_INTERNAL\x10\x01\x12\x18\n" +
+	"\x14PROBLEM_KIND_INVALID\x10\x02\x12\x1a\n" +
+	"\x16PROBLEM_KIND_NOT_FOUND\x10\x03\x12\x19\n" +
+	"\x15PROBLEM_KIND_CONFLICT\x10\x04\x12\x16\n" +
+	"\x12PROBLEM_KIND_STALE\x10\x05\x12\x1a\n" +
+	"\x16PROBLEM_KIND_EXHAUSTED\x10\x06\x12\x1c\n" +
+	"\x18PROBLEM_KIND_UNAVAILABLE\x10\a\x12 \n" +
+	"\x1cPROBLEM_KIND_UNAUTHENTICATED\x10\b\x12\x1a\n" +
+	"\x16PROBLEM_KIND_FORBIDDEN\x10\t\x12\x1c\n" +
+	"\x18PROBLEM_KIND_UNSUPPORTED\x10\n" +
+	"B\xdd\x01\n" +
 	"\x16com.tollgate.common.v1B\fProblemProtoP\x01ZKgithub.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1;commonv1\xa2\x02\x03TCX\xaa\x02\x12Tollgate.Common.V1\xca\x02\x12Tollgate\\Common\\V1\xe2\x02\x1eTollgate\\Common\\V1\\GPBMetadata\xea\x02\x14Tollgate::Common::V1b\x06proto3"
 
 var (
@@ -911,21 +1031,23 @@ func file_tollgate_common_v1_problem_proto_rawDescGZIP() []byte {
 	return file_tollgate_common_v1_problem_proto_rawDescData
 }
 
-var file_tollgate_common_v1_problem_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_tollgate_common_v1_problem_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_tollgate_common_v1_problem_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_tollgate_common_v1_problem_proto_goTypes = []any{
-	(Reason)(0),     // 0: tollgate.common.v1.Reason
-	(Retry)(0),      // 1: tollgate.common.v1.Retry
-	(*Problem)(nil), // 2: tollgate.common.v1.Problem
+	(Reason)(0),      // 0: tollgate.common.v1.Reason
+	(Retry)(0),       // 1: tollgate.common.v1.Retry
+	(ProblemKind)(0), // 2: tollgate.common.v1.ProblemKind
+	(*Problem)(nil),  // 3: tollgate.common.v1.Problem
 }
 var file_tollgate_common_v1_problem_proto_depIdxs = []int32{
 	0, // 0: tollgate.common.v1.Problem.code:type_name -> tollgate.common.v1.Reason
 	1, // 1: tollgate.common.v1.Problem.retry:type_name -> tollgate.common.v1.Retry
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	2, // 2: tollgate.common.v1.Problem.kind:type_name -> tollgate.common.v1.ProblemKind
+	3, // [3:3] is the sub-list for method output_type
+	3, // [3:3] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_tollgate_common_v1_problem_proto_init() }
@@ -939,7 +1061,7 @@ func file_tollgate_common_v1_problem_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tollgate_common_v1_problem_proto_rawDesc), len(file_tollgate_common_v1_problem_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   1,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -181,7 +181,7 @@ type Bill struct {
 	ExcessUnits int64 `protobuf:"varint,3,opt,name=excess_units,json=excessUnits,proto3" json:"excess_units,omitempty"`
 	// Budget day the grant bills to, in days since 1970-01-01 UTC.
 	Day int64 `protobuf:"varint,4,opt,name=day,proto3" json:"day,omitempty"`
-	// Budget day the excess bills to; absent without an excess.
+	// Budget day the excess bills to; without an excess it is absent or says the closing day.
 	ExcessDay     *int64 `protobuf:"varint,5,opt,name=excess_day,json=excessDay,proto3,oneof" json:"excess_day,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1767,6 +1767,107 @@ func (x *GetHoldResponse) GetHold() *v1.Hold {
 	return nil
 }
 
+// GetLedgerRequest asks for the ledger's guarantees.
+type GetLedgerRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLedgerRequest) Reset() {
+	*x = GetLedgerRequest{}
+	mi := &file_tollgate_lease_v1_lease_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLedgerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLedgerRequest) ProtoMessage() {}
+
+func (x *GetLedgerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_lease_v1_lease_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLedgerRequest.ProtoReflect.Descriptor instead.
+func (*GetLedgerRequest) Descriptor() ([]byte, []int) {
+	return file_tollgate_lease_v1_lease_proto_rawDescGZIP(), []int{22}
+}
+
+// GetLedgerResponse tells the ledger's guarantees.
+type GetLedgerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is kept in: "sqlite", "postgres" or "memory".
+	Backend string `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`
+	// "persistent" or "ephemeral".
+	Durability string `protobuf:"bytes,2,opt,name=durability,proto3" json:"durability,omitempty"`
+	// "single_instance_only", "shared" or "single_process".
+	ReplicaMode   string `protobuf:"bytes,3,opt,name=replica_mode,json=replicaMode,proto3" json:"replica_mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLedgerResponse) Reset() {
+	*x = GetLedgerResponse{}
+	mi := &file_tollgate_lease_v1_lease_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLedgerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLedgerResponse) ProtoMessage() {}
+
+func (x *GetLedgerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_lease_v1_lease_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLedgerResponse.ProtoReflect.Descriptor instead.
+func (*GetLedgerResponse) Descriptor() ([]byte, []int) {
+	return file_tollgate_lease_v1_lease_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetLedgerResponse) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *GetLedgerResponse) GetDurability() string {
+	if x != nil {
+		return x.Durability
+	}
+	return ""
+}
+
+func (x *GetLedgerResponse) GetReplicaMode() string {
+	if x != nil {
+		return x.ReplicaMode
+	}
+	return ""
+}
+
 var File_tollgate_lease_v1_lease_proto protoreflect.FileDescriptor
 
 const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
@@ -1894,7 +1995,14 @@ const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12.\n" +
 	"\ahold_id\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x06holdId\"?\n" +
 	"\x0fGetHoldResponse\x12,\n" +
-	"\x04hold\x18\x01 \x01(\v2\x18.tollgate.common.v1.HoldR\x04hold*\xc3\x02\n" +
+	"\x04hold\x18\x01 \x01(\v2\x18.tollgate.common.v1.HoldR\x04hold\"\x12\n" +
+	"\x10GetLedgerRequest\"\x8b\x01\n" +
+	"\x11GetLedgerResponse\x12!\n" +
+	"\abackend\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18 R\abackend\x12'\n" +
+	"\n" +
+	"durability\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18 R\n" +
+	"durability\x12*\n" +
+	"\freplica_mode\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18 R\vreplicaMode*\xc3\x02\n" +
 	"\x12LeaseRefusalReason\x12$\n" +
 	" LEASE_REFUSAL_REASON_UNSPECIFIED\x10\x00\x12(\n" +
 	"$LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT\x10\x01\x12*\n" +
@@ -1902,7 +2010,7 @@ const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"#LEASE_REFUSAL_REASON_ACCOUNT_CLOSED\x10\x03\x12-\n" +
 	")LEASE_REFUSAL_REASON_INSUFFICIENT_BALANCE\x10\x04\x12*\n" +
 	"&LEASE_REFUSAL_REASON_BALANCE_EXHAUSTED\x10\x05\x12-\n" +
-	")LEASE_REFUSAL_REASON_BALANCE_INSUFFICIENT\x10\x062\x85\x06\n" +
+	")LEASE_REFUSAL_REASON_BALANCE_INSUFFICIENT\x10\x062\xdd\x06\n" +
 	"\fLeaseService\x12P\n" +
 	"\aAcquire\x12!.tollgate.lease.v1.AcquireRequest\x1a\".tollgate.lease.v1.AcquireResponse\x12P\n" +
 	"\aRelease\x12!.tollgate.lease.v1.ReleaseRequest\x1a\".tollgate.lease.v1.ReleaseResponse\x12\\\n" +
@@ -1914,7 +2022,8 @@ const file_tollgate_lease_v1_lease_proto_rawDesc = "" +
 	"CloseBatch\x12$.tollgate.lease.v1.CloseBatchRequest\x1a%.tollgate.lease.v1.CloseBatchResponse\x12Y\n" +
 	"\n" +
 	"CreateHold\x12$.tollgate.lease.v1.CreateHoldRequest\x1a%.tollgate.lease.v1.CreateHoldResponse\x12P\n" +
-	"\aGetHold\x12!.tollgate.lease.v1.GetHoldRequest\x1a\".tollgate.lease.v1.GetHoldResponseB\xd4\x01\n" +
+	"\aGetHold\x12!.tollgate.lease.v1.GetHoldRequest\x1a\".tollgate.lease.v1.GetHoldResponse\x12V\n" +
+	"\tGetLedger\x12#.tollgate.lease.v1.GetLedgerRequest\x1a$.tollgate.lease.v1.GetLedgerResponseB\xd4\x01\n" +
 	"\x15com.tollgate.lease.v1B\n" +
 	"LeaseProtoP\x01ZIgithub.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1;leasev1\xa2\x02\x03TLX\xaa\x02\x11Tollgate.Lease.V1\xca\x02\x11Tollgate\\Lease\\V1\xe2\x02\x1dTollgate\\Lease\\V1\\GPBMetadata\xea\x02\x13Tollgate::Lease::V1b\x06proto3"
 
@@ -1931,7 +2040,7 @@ func file_tollgate_lease_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_tollgate_lease_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tollgate_lease_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_tollgate_lease_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_tollgate_lease_v1_lease_proto_goTypes = []any{
 	(LeaseRefusalReason)(0),     // 0: tollgate.lease.v1.LeaseRefusalReason
 	(*Lease)(nil),               // 1: tollgate.lease.v1.Lease
@@ -1956,18 +2065,20 @@ var file_tollgate_lease_v1_lease_proto_goTypes = []any{
 	(*HoldsPendingLimit)(nil),   // 20: tollgate.lease.v1.HoldsPendingLimit
 	(*GetHoldRequest)(nil),      // 21: tollgate.lease.v1.GetHoldRequest
 	(*GetHoldResponse)(nil),     // 22: tollgate.lease.v1.GetHoldResponse
-	(*Idempotency)(nil),         // 23: tollgate.lease.v1.Idempotency
-	(*HoldClaim)(nil),           // 24: tollgate.lease.v1.HoldClaim
-	(*ReservationGrant)(nil),    // 25: tollgate.lease.v1.ReservationGrant
-	(*ReservationRefusal)(nil),  // 26: tollgate.lease.v1.ReservationRefusal
-	(*Replay)(nil),              // 27: tollgate.lease.v1.Replay
-	(*InProgress)(nil),          // 28: tollgate.lease.v1.InProgress
-	(*ClosedReservation)(nil),   // 29: tollgate.lease.v1.ClosedReservation
-	(*ReservationRef)(nil),      // 30: tollgate.lease.v1.ReservationRef
-	(*Renewal)(nil),             // 31: tollgate.lease.v1.Renewal
-	(*Closing)(nil),             // 32: tollgate.lease.v1.Closing
-	(*ClosingResult)(nil),       // 33: tollgate.lease.v1.ClosingResult
-	(*v1.Hold)(nil),             // 34: tollgate.common.v1.Hold
+	(*GetLedgerRequest)(nil),    // 23: tollgate.lease.v1.GetLedgerRequest
+	(*GetLedgerResponse)(nil),   // 24: tollgate.lease.v1.GetLedgerResponse
+	(*Idempotency)(nil),         // 25: tollgate.lease.v1.Idempotency
+	(*HoldClaim)(nil),           // 26: tollgate.lease.v1.HoldClaim
+	(*ReservationGrant)(nil),    // 27: tollgate.lease.v1.ReservationGrant
+	(*ReservationRefusal)(nil),  // 28: tollgate.lease.v1.ReservationRefusal
+	(*Replay)(nil),              // 29: tollgate.lease.v1.Replay
+	(*InProgress)(nil),          // 30: tollgate.lease.v1.InProgress
+	(*ClosedReservation)(nil),   // 31: tollgate.lease.v1.ClosedReservation
+	(*ReservationRef)(nil),      // 32: tollgate.lease.v1.ReservationRef
+	(*Renewal)(nil),             // 33: tollgate.lease.v1.Renewal
+	(*Closing)(nil),             // 34: tollgate.lease.v1.Closing
+	(*ClosingResult)(nil),       // 35: tollgate.lease.v1.ClosingResult
+	(*v1.Hold)(nil),             // 36: tollgate.common.v1.Hold
 }
 var file_tollgate_lease_v1_lease_proto_depIdxs = []int32{
 	2,  // 0: tollgate.lease.v1.Lease.evidence:type_name -> tollgate.lease.v1.FundingEvidence
@@ -1977,20 +2088,20 @@ var file_tollgate_lease_v1_lease_proto_depIdxs = []int32{
 	3,  // 4: tollgate.lease.v1.AcquireResponse.refusal:type_name -> tollgate.lease.v1.LeaseRefusal
 	1,  // 5: tollgate.lease.v1.ConsolidateResponse.lease:type_name -> tollgate.lease.v1.Lease
 	3,  // 6: tollgate.lease.v1.ConsolidateResponse.refusal:type_name -> tollgate.lease.v1.LeaseRefusal
-	23, // 7: tollgate.lease.v1.ReserveRequest.idempotency:type_name -> tollgate.lease.v1.Idempotency
-	24, // 8: tollgate.lease.v1.ReserveRequest.hold:type_name -> tollgate.lease.v1.HoldClaim
-	25, // 9: tollgate.lease.v1.ReserveResponse.grant:type_name -> tollgate.lease.v1.ReservationGrant
-	26, // 10: tollgate.lease.v1.ReserveResponse.refusal:type_name -> tollgate.lease.v1.ReservationRefusal
-	27, // 11: tollgate.lease.v1.ReserveResponse.replay:type_name -> tollgate.lease.v1.Replay
-	28, // 12: tollgate.lease.v1.ReserveResponse.in_progress:type_name -> tollgate.lease.v1.InProgress
-	29, // 13: tollgate.lease.v1.ReserveResponse.closed:type_name -> tollgate.lease.v1.ClosedReservation
-	30, // 14: tollgate.lease.v1.RenewRequest.reservations:type_name -> tollgate.lease.v1.ReservationRef
-	31, // 15: tollgate.lease.v1.RenewResponse.renewals:type_name -> tollgate.lease.v1.Renewal
-	32, // 16: tollgate.lease.v1.CloseBatchRequest.closings:type_name -> tollgate.lease.v1.Closing
-	33, // 17: tollgate.lease.v1.CloseBatchResponse.results:type_name -> tollgate.lease.v1.ClosingResult
-	34, // 18: tollgate.lease.v1.CreateHoldResponse.hold:type_name -> tollgate.common.v1.Hold
+	25, // 7: tollgate.lease.v1.ReserveRequest.idempotency:type_name -> tollgate.lease.v1.Idempotency
+	26, // 8: tollgate.lease.v1.ReserveRequest.hold:type_name -> tollgate.lease.v1.HoldClaim
+	27, // 9: tollgate.lease.v1.ReserveResponse.grant:type_name -> tollgate.lease.v1.ReservationGrant
+	28, // 10: tollgate.lease.v1.ReserveResponse.refusal:type_name -> tollgate.lease.v1.ReservationRefusal
+	29, // 11: tollgate.lease.v1.ReserveResponse.replay:type_name -> tollgate.lease.v1.Replay
+	30, // 12: tollgate.lease.v1.ReserveResponse.in_progress:type_name -> tollgate.lease.v1.InProgress
+	31, // 13: tollgate.lease.v1.ReserveResponse.closed:type_name -> tollgate.lease.v1.ClosedReservation
+	32, // 14: tollgate.lease.v1.RenewRequest.reservations:type_name -> tollgate.lease.v1.ReservationRef
+	33, // 15: tollgate.lease.v1.RenewResponse.renewals:type_name -> tollgate.lease.v1.Renewal
+	34, // 16: tollgate.lease.v1.CloseBatchRequest.closings:type_name -> tollgate.lease.v1.Closing
+	35, // 17: tollgate.lease.v1.CloseBatchResponse.results:type_name -> tollgate.lease.v1.ClosingResult
+	36, // 18: tollgate.lease.v1.CreateHoldResponse.hold:type_name -> tollgate.common.v1.Hold
 	20, // 19: tollgate.lease.v1.CreateHoldResponse.pending_limit:type_name -> tollgate.lease.v1.HoldsPendingLimit
-	34, // 20: tollgate.lease.v1.GetHoldResponse.hold:type_name -> tollgate.common.v1.Hold
+	36, // 20: tollgate.lease.v1.GetHoldResponse.hold:type_name -> tollgate.common.v1.Hold
 	4,  // 21: tollgate.lease.v1.LeaseService.Acquire:input_type -> tollgate.lease.v1.AcquireRequest
 	6,  // 22: tollgate.lease.v1.LeaseService.Release:input_type -> tollgate.lease.v1.ReleaseRequest
 	8,  // 23: tollgate.lease.v1.LeaseService.Consolidate:input_type -> tollgate.lease.v1.ConsolidateRequest
@@ -2000,17 +2111,19 @@ var file_tollgate_lease_v1_lease_proto_depIdxs = []int32{
 	16, // 27: tollgate.lease.v1.LeaseService.CloseBatch:input_type -> tollgate.lease.v1.CloseBatchRequest
 	18, // 28: tollgate.lease.v1.LeaseService.CreateHold:input_type -> tollgate.lease.v1.CreateHoldRequest
 	21, // 29: tollgate.lease.v1.LeaseService.GetHold:input_type -> tollgate.lease.v1.GetHoldRequest
-	5,  // 30: tollgate.lease.v1.LeaseService.Acquire:output_type -> tollgate.lease.v1.AcquireResponse
-	7,  // 31: tollgate.lease.v1.LeaseService.Release:output_type -> tollgate.lease.v1.ReleaseResponse
-	9,  // 32: tollgate.lease.v1.LeaseService.Consolidate:output_type -> tollgate.lease.v1.ConsolidateResponse
-	11, // 33: tollgate.lease.v1.LeaseService.Extend:output_type -> tollgate.lease.v1.ExtendResponse
-	13, // 34: tollgate.lease.v1.LeaseService.Reserve:output_type -> tollgate.lease.v1.ReserveResponse
-	15, // 35: tollgate.lease.v1.LeaseService.Renew:output_type -> tollgate.lease.v1.RenewResponse
-	17, // 36: tollgate.lease.v1.LeaseService.CloseBatch:output_type -> tollgate.lease.v1.CloseBatchResponse
-	19, // 37: tollgate.lease.v1.LeaseService.CreateHold:output_type -> tollgate.lease.v1.CreateHoldResponse
-	22, // 38: tollgate.lease.v1.LeaseService.GetHold:output_type -> tollgate.lease.v1.GetHoldResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
+	23, // 30: tollgate.lease.v1.LeaseService.GetLedger:input_type -> tollgate.lease.v1.GetLedgerRequest
+	5,  // 31: tollgate.lease.v1.LeaseService.Acquire:output_type -> tollgate.lease.v1.AcquireResponse
+	7,  // 32: tollgate.lease.v1.LeaseService.Release:output_type -> tollgate.lease.v1.ReleaseResponse
+	9,  // 33: tollgate.lease.v1.LeaseService.Consolidate:output_type -> tollgate.lease.v1.ConsolidateResponse
+	11, // 34: tollgate.lease.v1.LeaseService.Extend:output_type -> tollgate.lease.v1.ExtendResponse
+	13, // 35: tollgate.lease.v1.LeaseService.Reserve:output_type -> tollgate.lease.v1.ReserveResponse
+	15, // 36: tollgate.lease.v1.LeaseService.Renew:output_type -> tollgate.lease.v1.RenewResponse
+	17, // 37: tollgate.lease.v1.LeaseService.CloseBatch:output_type -> tollgate.lease.v1.CloseBatchResponse
+	19, // 38: tollgate.lease.v1.LeaseService.CreateHold:output_type -> tollgate.lease.v1.CreateHoldResponse
+	22, // 39: tollgate.lease.v1.LeaseService.GetHold:output_type -> tollgate.lease.v1.GetHoldResponse
+	24, // 40: tollgate.lease.v1.LeaseService.GetLedger:output_type -> tollgate.lease.v1.GetLedgerResponse
+	31, // [31:41] is the sub-list for method output_type
+	21, // [21:31] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -2048,7 +2161,7 @@ func file_tollgate_lease_v1_lease_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tollgate_lease_v1_lease_proto_rawDesc), len(file_tollgate_lease_v1_lease_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -730,7 +730,9 @@ type Entry struct {
 	//	*Entry_Present
 	//	*Entry_Revoked
 	//	*Entry_Unknown
-	State         isEntry_State `protobuf_oneof:"state"`
+	State isEntry_State `protobuf_oneof:"state"`
+	// The revision at which it changed last; of an unknown one, that of the reading.
+	Revision      int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,6 +806,13 @@ func (x *Entry) GetUnknown() *Unknown {
 		}
 	}
 	return nil
+}
+
+func (x *Entry) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
 }
 
 type isEntry_State interface {
@@ -926,7 +935,7 @@ func (x *GetResponse) GetEntry() *Entry {
 // ListRequest asks for a page of principals.
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where to go on; empty to start.
+	// Where to go on; empty to start. It is the principal after which the page begins.
 	Cursor string `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Entries of a page, or zero for 256.
 	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -986,7 +995,9 @@ type ListResponse struct {
 	// Where to go on; empty at the end.
 	NextCursor string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
 	// The revision the page was read at. It counts every change of snapshots and keys.
-	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When the page was read, by the ledger's clock.
+	AsOfUnixNanos int64 `protobuf:"varint,4,opt,name=as_of_unix_nanos,json=asOfUnixNanos,proto3" json:"as_of_unix_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1038,6 +1049,13 @@ func (x *ListResponse) GetNextCursor() string {
 func (x *ListResponse) GetRevision() int64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *ListResponse) GetAsOfUnixNanos() int64 {
+	if x != nil {
+		return x.AsOfUnixNanos
 	}
 	return 0
 }
@@ -1383,7 +1401,11 @@ type KeyRecord struct {
 	// The credential is dead at this instant; absent for no such end.
 	NotAfterUnixNanos *int64 `protobuf:"varint,5,opt,name=not_after_unix_nanos,json=notAfterUnixNanos,proto3,oneof" json:"not_after_unix_nanos,omitempty"`
 	// Id of the key in its tenant, as shown to people.
-	Name          string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,6,opt,name=name,proto3" json:"name,omitempty"`
+	// Who made it.
+	Origin v1.Authority `protobuf:"varint,7,opt,name=origin,proto3,enum=tollgate.common.v1.Authority" json:"origin,omitempty"`
+	// The revision at which it changed last.
+	Revision      int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1460,10 +1482,24 @@ func (x *KeyRecord) GetName() string {
 	return ""
 }
 
+func (x *KeyRecord) GetOrigin() v1.Authority {
+	if x != nil {
+		return x.Origin
+	}
+	return v1.Authority(0)
+}
+
+func (x *KeyRecord) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // ListKeysRequest asks for a page of live credentials.
 type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where to go on; empty to start.
+	// Where to go on; empty to start. It is the id of the key after which the page begins.
 	Cursor string `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Keys of a page, or zero for 256.
 	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -1840,12 +1876,13 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
 	"generation\"\t\n" +
-	"\aUnknown\"\x80\x02\n" +
+	"\aUnknown\"\x9c\x02\n" +
 	"\x05Entry\x123\n" +
 	"\tprincipal\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\tprincipal\x12:\n" +
 	"\apresent\x18\x02 \x01(\v2\x1e.tollgate.snapshot.v1.SnapshotH\x00R\apresent\x12;\n" +
 	"\arevoked\x18\x03 \x01(\v2\x1f.tollgate.snapshot.v1.TombstoneH\x00R\arevoked\x129\n" +
-	"\aunknown\x18\x04 \x01(\v2\x1d.tollgate.snapshot.v1.UnknownH\x00R\aunknownB\x0e\n" +
+	"\aunknown\x18\x04 \x01(\v2\x1d.tollgate.snapshot.v1.UnknownH\x00R\aunknown\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x03R\brevisionB\x0e\n" +
 	"\x05state\x12\x05\xbaH\x02\b\x01\"A\n" +
 	"\n" +
 	"GetRequest\x123\n" +
@@ -1854,12 +1891,13 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x05entry\x18\x01 \x01(\v2\x1b.tollgate.snapshot.v1.EntryR\x05entry\"O\n" +
 	"\vListRequest\x12 \n" +
 	"\x06cursor\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06cursor\x12\x1e\n" +
-	"\x05limit\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\bR\x05limit\"\x97\x01\n" +
+	"\x05limit\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\bR\x05limit\"\xc0\x01\n" +
 	"\fListResponse\x12@\n" +
 	"\aentries\x18\x01 \x03(\v2\x1b.tollgate.snapshot.v1.EntryB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\aentries\x12)\n" +
 	"\vnext_cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\n" +
 	"nextCursor\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"T\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12'\n" +
+	"\x10as_of_unix_nanos\x18\x04 \x01(\x03R\rasOfUnixNanos\"T\n" +
 	"\x0fBatchGetRequest\x12A\n" +
 	"\n" +
 	"principals\x18\x01 \x03(\tB!\xbaH\x1e\x92\x01\x1b\b\x01\x10\x80\b\x18\x01\"\x12r\x102\x0e^[0-9a-f]{32}$R\n" +
@@ -1875,7 +1913,7 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x06Resync\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xc9\x02\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x9c\x03\n" +
 	"\tKeyRecord\x12,\n" +
 	"\x06key_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x124\n" +
 	"\n" +
@@ -1883,7 +1921,9 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\tprincipal\x18\x03 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\tprincipal\x12-\n" +
 	"\x06digest\x18\x04 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12=\n" +
 	"\x14not_after_unix_nanos\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x11notAfterUnixNanos\x88\x01\x01\x12\x1c\n" +
-	"\x04name\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04nameB\x17\n" +
+	"\x04name\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\x04name\x125\n" +
+	"\x06origin\x18\a \x01(\x0e2\x1d.tollgate.common.v1.AuthorityR\x06origin\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x03R\brevisionB\x17\n" +
 	"\x15_not_after_unix_nanos\"S\n" +
 	"\x0fListKeysRequest\x12 \n" +
 	"\x06cursor\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06cursor\x12\x1e\n" +
@@ -1957,6 +1997,7 @@ var file_tollgate_snapshot_v1_snapshot_proto_goTypes = []any{
 	(v1.AccountStatus)(0),     // 28: tollgate.common.v1.AccountStatus
 	(v1.CapacityClass)(0),     // 29: tollgate.common.v1.CapacityClass
 	(*v1.BudgetView)(nil),     // 30: tollgate.common.v1.BudgetView
+	(v1.Authority)(0),         // 31: tollgate.common.v1.Authority
 }
 var file_tollgate_snapshot_v1_snapshot_proto_depIdxs = []int32{
 	28, // 0: tollgate.snapshot.v1.Snapshot.status:type_name -> tollgate.common.v1.AccountStatus
@@ -1980,26 +2021,27 @@ var file_tollgate_snapshot_v1_snapshot_proto_depIdxs = []int32{
 	10, // 18: tollgate.snapshot.v1.WatchResponse.changed:type_name -> tollgate.snapshot.v1.Entry
 	19, // 19: tollgate.snapshot.v1.WatchResponse.resync:type_name -> tollgate.snapshot.v1.Resync
 	20, // 20: tollgate.snapshot.v1.WatchResponse.heartbeat:type_name -> tollgate.snapshot.v1.Heartbeat
-	21, // 21: tollgate.snapshot.v1.ListKeysResponse.keys:type_name -> tollgate.snapshot.v1.KeyRecord
-	11, // 22: tollgate.snapshot.v1.SnapshotService.Get:input_type -> tollgate.snapshot.v1.GetRequest
-	13, // 23: tollgate.snapshot.v1.SnapshotService.List:input_type -> tollgate.snapshot.v1.ListRequest
-	15, // 24: tollgate.snapshot.v1.SnapshotService.BatchGet:input_type -> tollgate.snapshot.v1.BatchGetRequest
-	17, // 25: tollgate.snapshot.v1.SnapshotService.Watch:input_type -> tollgate.snapshot.v1.WatchRequest
-	22, // 26: tollgate.snapshot.v1.SnapshotService.ListKeys:input_type -> tollgate.snapshot.v1.ListKeysRequest
-	24, // 27: tollgate.snapshot.v1.SnapshotService.WatchKeys:input_type -> tollgate.snapshot.v1.WatchKeysRequest
-	26, // 28: tollgate.snapshot.v1.SnapshotService.GetPolicy:input_type -> tollgate.snapshot.v1.GetPolicyRequest
-	12, // 29: tollgate.snapshot.v1.SnapshotService.Get:output_type -> tollgate.snapshot.v1.GetResponse
-	14, // 30: tollgate.snapshot.v1.SnapshotService.List:output_type -> tollgate.snapshot.v1.ListResponse
-	16, // 31: tollgate.snapshot.v1.SnapshotService.BatchGet:output_type -> tollgate.snapshot.v1.BatchGetResponse
-	18, // 32: tollgate.snapshot.v1.SnapshotService.Watch:output_type -> tollgate.snapshot.v1.WatchResponse
-	23, // 33: tollgate.snapshot.v1.SnapshotService.ListKeys:output_type -> tollgate.snapshot.v1.ListKeysResponse
-	25, // 34: tollgate.snapshot.v1.SnapshotService.WatchKeys:output_type -> tollgate.snapshot.v1.WatchKeysResponse
-	27, // 35: tollgate.snapshot.v1.SnapshotService.GetPolicy:output_type -> tollgate.snapshot.v1.GetPolicyResponse
-	29, // [29:36] is the sub-list for method output_type
-	22, // [22:29] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	31, // 21: tollgate.snapshot.v1.KeyRecord.origin:type_name -> tollgate.common.v1.Authority
+	21, // 22: tollgate.snapshot.v1.ListKeysResponse.keys:type_name -> tollgate.snapshot.v1.KeyRecord
+	11, // 23: tollgate.snapshot.v1.SnapshotService.Get:input_type -> tollgate.snapshot.v1.GetRequest
+	13, // 24: tollgate.snapshot.v1.SnapshotService.List:input_type -> tollgate.snapshot.v1.ListRequest
+	15, // 25: tollgate.snapshot.v1.SnapshotService.BatchGet:input_type -> tollgate.snapshot.v1.BatchGetRequest
+	17, // 26: tollgate.snapshot.v1.SnapshotService.Watch:input_type -> tollgate.snapshot.v1.WatchRequest
+	22, // 27: tollgate.snapshot.v1.SnapshotService.ListKeys:input_type -> tollgate.snapshot.v1.ListKeysRequest
+	24, // 28: tollgate.snapshot.v1.SnapshotService.WatchKeys:input_type -> tollgate.snapshot.v1.WatchKeysRequest
+	26, // 29: tollgate.snapshot.v1.SnapshotService.GetPolicy:input_type -> tollgate.snapshot.v1.GetPolicyRequest
+	12, // 30: tollgate.snapshot.v1.SnapshotService.Get:output_type -> tollgate.snapshot.v1.GetResponse
+	14, // 31: tollgate.snapshot.v1.SnapshotService.List:output_type -> tollgate.snapshot.v1.ListResponse
+	16, // 32: tollgate.snapshot.v1.SnapshotService.BatchGet:output_type -> tollgate.snapshot.v1.BatchGetResponse
+	18, // 33: tollgate.snapshot.v1.SnapshotService.Watch:output_type -> tollgate.snapshot.v1.WatchResponse
+	23, // 34: tollgate.snapshot.v1.SnapshotService.ListKeys:output_type -> tollgate.snapshot.v1.ListKeysResponse
+	25, // 35: tollgate.snapshot.v1.SnapshotService.WatchKeys:output_type -> tollgate.snapshot.v1.WatchKeysResponse
+	27, // 36: tollgate.snapshot.v1.SnapshotService.GetPolicy:output_type -> tollgate.snapshot.v1.GetPolicyResponse
+	30, // [30:37] is the sub-list for method output_type
+	23, // [23:30] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_tollgate_snapshot_v1_snapshot_proto_init() }

@@ -11,6 +11,7 @@ package usagev1
 
 import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	v11 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/admin/v1"
 	v1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
@@ -637,9 +638,17 @@ func (x *GetUsageRequest) GetAccountId() string {
 type GetUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The account's own view.
-	Usage         *v1.UsageView `protobuf:"bytes,1,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Usage *v1.UsageView `protobuf:"bytes,1,opt,name=usage,proto3" json:"usage,omitempty"`
+	// The account as it is stored.
+	Account *v11.Account `protobuf:"bytes,2,opt,name=account,proto3" json:"account,omitempty"`
+	// Units settled in the current budget day.
+	SettledTodayUnits int64 `protobuf:"varint,3,opt,name=settled_today_units,json=settledTodayUnits,proto3" json:"settled_today_units,omitempty"`
+	// Granted units of open reservations made in the current budget day.
+	OpenTodayUnits int64 `protobuf:"varint,4,opt,name=open_today_units,json=openTodayUnits,proto3" json:"open_today_units,omitempty"`
+	// Granted units of all open reservations.
+	OpenTotalUnits int64 `protobuf:"varint,5,opt,name=open_total_units,json=openTotalUnits,proto3" json:"open_total_units,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetUsageResponse) Reset() {
@@ -679,6 +688,34 @@ func (x *GetUsageResponse) GetUsage() *v1.UsageView {
 	return nil
 }
 
+func (x *GetUsageResponse) GetAccount() *v11.Account {
+	if x != nil {
+		return x.Account
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetSettledTodayUnits() int64 {
+	if x != nil {
+		return x.SettledTodayUnits
+	}
+	return 0
+}
+
+func (x *GetUsageResponse) GetOpenTodayUnits() int64 {
+	if x != nil {
+		return x.OpenTodayUnits
+	}
+	return 0
+}
+
+func (x *GetUsageResponse) GetOpenTotalUnits() int64 {
+	if x != nil {
+		return x.OpenTotalUnits
+	}
+	return 0
+}
+
 // UsageRecord is a recorded event.
 type UsageRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -702,8 +739,10 @@ type UsageRecord struct {
 	CommittedAtUnixNanos int64 `protobuf:"varint,9,opt,name=committed_at_unix_nanos,json=committedAtUnixNanos,proto3" json:"committed_at_unix_nanos,omitempty"`
 	// The policy that admitted it; empty when unstated.
 	PolicyRevision string `protobuf:"bytes,10,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Endpoint the request came to, as "chat/stream"; empty when unstated.
+	Endpoint      string `protobuf:"bytes,11,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UsageRecord) Reset() {
@@ -806,6 +845,13 @@ func (x *UsageRecord) GetPolicyRevision() string {
 	return ""
 }
 
+func (x *UsageRecord) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
 // ListUsageRequest asks for a page of recorded events.
 type ListUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -819,7 +865,8 @@ type ListUsageRequest struct {
 	SinceUnixNanos *int64 `protobuf:"varint,4,opt,name=since_unix_nanos,json=sinceUnixNanos,proto3,oneof" json:"since_unix_nanos,omitempty"`
 	// Only those committed before; absent for no bound.
 	UntilUnixNanos *int64 `protobuf:"varint,5,opt,name=until_unix_nanos,json=untilUnixNanos,proto3,oneof" json:"until_unix_nanos,omitempty"`
-	// Where to go on; empty to start.
+	// Where to go on; empty to start. It is the place of a record: the instant at
+	// which it was committed in unix nanoseconds, a dot, its request id.
 	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Records of a page, or zero for 100.
 	Limit         uint32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -909,7 +956,7 @@ func (x *ListUsageRequest) GetLimit() uint32 {
 // ListUsageResponse is a page of recorded events.
 type ListUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The records, newest first.
+	// The records, oldest first.
 	Records []*UsageRecord `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
 	// Where to go on; empty at the end.
 	NextCursor    string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
@@ -1359,7 +1406,7 @@ var File_tollgate_usage_v1_usage_proto protoreflect.FileDescriptor
 
 const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtollgate/usage/v1/usage.proto\x12\x11tollgate.usage.v1\x1a\x1bbuf/validate/validate.proto\x1a!tollgate/common/v1/decision.proto\x1a\x1etollgate/common/v1/usage.proto\"_\n" +
+	"\x1dtollgate/usage/v1/usage.proto\x12\x11tollgate.usage.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1ftollgate/admin/v1/account.proto\x1a!tollgate/common/v1/decision.proto\x1a\x1etollgate/common/v1/usage.proto\"_\n" +
 	"\fLeasedSource\x120\n" +
 	"\blease_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\aleaseId\x12\x1d\n" +
 	"\x05fence\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x05fence\"\x0f\n" +
@@ -1397,9 +1444,13 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\funattributed\x18\x04 \x01(\rR\funattributed\"G\n" +
 	"\x0fGetUsageRequest\x124\n" +
 	"\n" +
-	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\"G\n" +
+	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\"\x81\x02\n" +
 	"\x10GetUsageResponse\x123\n" +
-	"\x05usage\x18\x01 \x01(\v2\x1d.tollgate.common.v1.UsageViewR\x05usage\"\xb5\x03\n" +
+	"\x05usage\x18\x01 \x01(\v2\x1d.tollgate.common.v1.UsageViewR\x05usage\x124\n" +
+	"\aaccount\x18\x02 \x01(\v2\x1a.tollgate.admin.v1.AccountR\aaccount\x12.\n" +
+	"\x13settled_today_units\x18\x03 \x01(\x03R\x11settledTodayUnits\x12(\n" +
+	"\x10open_today_units\x18\x04 \x01(\x03R\x0eopenTodayUnits\x12(\n" +
+	"\x10open_total_units\x18\x05 \x01(\x03R\x0eopenTotalUnits\"\xd1\x03\n" +
 	"\vUsageRecord\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n" +
@@ -1415,7 +1466,8 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"dimensions\x125\n" +
 	"\x17committed_at_unix_nanos\x18\t \x01(\x03R\x14committedAtUnixNanos\x12'\n" +
 	"\x0fpolicy_revision\x18\n" +
-	" \x01(\tR\x0epolicyRevision\"\x97\x03\n" +
+	" \x01(\tR\x0epolicyRevision\x12\x1a\n" +
+	"\bendpoint\x18\v \x01(\tR\bendpoint\"\x97\x03\n" +
 	"\x10ListUsageRequest\x124\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12/\n" +
@@ -1519,9 +1571,10 @@ var file_tollgate_usage_v1_usage_proto_goTypes = []any{
 	(*ListDecisionsResponse)(nil),   // 19: tollgate.usage.v1.ListDecisionsResponse
 	(*v1.Dimensions)(nil),           // 20: tollgate.common.v1.Dimensions
 	(*v1.UsageView)(nil),            // 21: tollgate.common.v1.UsageView
-	(v1.Outcome)(0),                 // 22: tollgate.common.v1.Outcome
-	(*v1.Bill)(nil),                 // 23: tollgate.common.v1.Bill
-	(*v1.Decision)(nil),             // 24: tollgate.common.v1.Decision
+	(*v11.Account)(nil),             // 22: tollgate.admin.v1.Account
+	(v1.Outcome)(0),                 // 23: tollgate.common.v1.Outcome
+	(*v1.Bill)(nil),                 // 24: tollgate.common.v1.Bill
+	(*v1.Decision)(nil),             // 25: tollgate.common.v1.Decision
 }
 var file_tollgate_usage_v1_usage_proto_depIdxs = []int32{
 	2,  // 0: tollgate.usage.v1.UsageEvent.leased:type_name -> tollgate.usage.v1.LeasedSource
@@ -1531,32 +1584,33 @@ var file_tollgate_usage_v1_usage_proto_depIdxs = []int32{
 	0,  // 4: tollgate.usage.v1.Rejection.reason:type_name -> tollgate.usage.v1.RejectionReason
 	6,  // 5: tollgate.usage.v1.IngestResponse.rejected:type_name -> tollgate.usage.v1.Rejection
 	21, // 6: tollgate.usage.v1.GetUsageResponse.usage:type_name -> tollgate.common.v1.UsageView
-	1,  // 7: tollgate.usage.v1.UsageRecord.source:type_name -> tollgate.usage.v1.UsageSource
-	22, // 8: tollgate.usage.v1.UsageRecord.outcome:type_name -> tollgate.common.v1.Outcome
-	23, // 9: tollgate.usage.v1.UsageRecord.bill:type_name -> tollgate.common.v1.Bill
-	20, // 10: tollgate.usage.v1.UsageRecord.dimensions:type_name -> tollgate.common.v1.Dimensions
-	1,  // 11: tollgate.usage.v1.ListUsageRequest.source:type_name -> tollgate.usage.v1.UsageSource
-	10, // 12: tollgate.usage.v1.ListUsageResponse.records:type_name -> tollgate.usage.v1.UsageRecord
-	13, // 13: tollgate.usage.v1.ListDayTotalsResponse.totals:type_name -> tollgate.usage.v1.DayTotal
-	24, // 14: tollgate.usage.v1.RecordDecisionsRequest.decisions:type_name -> tollgate.common.v1.Decision
-	24, // 15: tollgate.usage.v1.ListDecisionsResponse.decisions:type_name -> tollgate.common.v1.Decision
-	5,  // 16: tollgate.usage.v1.UsageService.Ingest:input_type -> tollgate.usage.v1.IngestRequest
-	8,  // 17: tollgate.usage.v1.UsageService.GetUsage:input_type -> tollgate.usage.v1.GetUsageRequest
-	11, // 18: tollgate.usage.v1.UsageService.ListUsage:input_type -> tollgate.usage.v1.ListUsageRequest
-	14, // 19: tollgate.usage.v1.UsageService.ListDayTotals:input_type -> tollgate.usage.v1.ListDayTotalsRequest
-	16, // 20: tollgate.usage.v1.UsageService.RecordDecisions:input_type -> tollgate.usage.v1.RecordDecisionsRequest
-	18, // 21: tollgate.usage.v1.UsageService.ListDecisions:input_type -> tollgate.usage.v1.ListDecisionsRequest
-	7,  // 22: tollgate.usage.v1.UsageService.Ingest:output_type -> tollgate.usage.v1.IngestResponse
-	9,  // 23: tollgate.usage.v1.UsageService.GetUsage:output_type -> tollgate.usage.v1.GetUsageResponse
-	12, // 24: tollgate.usage.v1.UsageService.ListUsage:output_type -> tollgate.usage.v1.ListUsageResponse
-	15, // 25: tollgate.usage.v1.UsageService.ListDayTotals:output_type -> tollgate.usage.v1.ListDayTotalsResponse
-	17, // 26: tollgate.usage.v1.UsageService.RecordDecisions:output_type -> tollgate.usage.v1.RecordDecisionsResponse
-	19, // 27: tollgate.usage.v1.UsageService.ListDecisions:output_type -> tollgate.usage.v1.ListDecisionsResponse
-	22, // [22:28] is the sub-list for method output_type
-	16, // [16:22] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	22, // 7: tollgate.usage.v1.GetUsageResponse.account:type_name -> tollgate.admin.v1.Account
+	1,  // 8: tollgate.usage.v1.UsageRecord.source:type_name -> tollgate.usage.v1.UsageSource
+	23, // 9: tollgate.usage.v1.UsageRecord.outcome:type_name -> tollgate.common.v1.Outcome
+	24, // 10: tollgate.usage.v1.UsageRecord.bill:type_name -> tollgate.common.v1.Bill
+	20, // 11: tollgate.usage.v1.UsageRecord.dimensions:type_name -> tollgate.common.v1.Dimensions
+	1,  // 12: tollgate.usage.v1.ListUsageRequest.source:type_name -> tollgate.usage.v1.UsageSource
+	10, // 13: tollgate.usage.v1.ListUsageResponse.records:type_name -> tollgate.usage.v1.UsageRecord
+	13, // 14: tollgate.usage.v1.ListDayTotalsResponse.totals:type_name -> tollgate.usage.v1.DayTotal
+	25, // 15: tollgate.usage.v1.RecordDecisionsRequest.decisions:type_name -> tollgate.common.v1.Decision
+	25, // 16: tollgate.usage.v1.ListDecisionsResponse.decisions:type_name -> tollgate.common.v1.Decision
+	5,  // 17: tollgate.usage.v1.UsageService.Ingest:input_type -> tollgate.usage.v1.IngestRequest
+	8,  // 18: tollgate.usage.v1.UsageService.GetUsage:input_type -> tollgate.usage.v1.GetUsageRequest
+	11, // 19: tollgate.usage.v1.UsageService.ListUsage:input_type -> tollgate.usage.v1.ListUsageRequest
+	14, // 20: tollgate.usage.v1.UsageService.ListDayTotals:input_type -> tollgate.usage.v1.ListDayTotalsRequest
+	16, // 21: tollgate.usage.v1.UsageService.RecordDecisions:input_type -> tollgate.usage.v1.RecordDecisionsRequest
+	18, // 22: tollgate.usage.v1.UsageService.ListDecisions:input_type -> tollgate.usage.v1.ListDecisionsRequest
+	7,  // 23: tollgate.usage.v1.UsageService.Ingest:output_type -> tollgate.usage.v1.IngestResponse
+	9,  // 24: tollgate.usage.v1.UsageService.GetUsage:output_type -> tollgate.usage.v1.GetUsageResponse
+	12, // 25: tollgate.usage.v1.UsageService.ListUsage:output_type -> tollgate.usage.v1.ListUsageResponse
+	15, // 26: tollgate.usage.v1.UsageService.ListDayTotals:output_type -> tollgate.usage.v1.ListDayTotalsResponse
+	17, // 27: tollgate.usage.v1.UsageService.RecordDecisions:output_type -> tollgate.usage.v1.RecordDecisionsResponse
+	19, // 28: tollgate.usage.v1.UsageService.ListDecisions:output_type -> tollgate.usage.v1.ListDecisionsResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_tollgate_usage_v1_usage_proto_init() }

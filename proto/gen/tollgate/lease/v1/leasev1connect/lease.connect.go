@@ -56,6 +56,8 @@ const (
 	LeaseServiceCreateHoldProcedure = "/tollgate.lease.v1.LeaseService/CreateHold"
 	// LeaseServiceGetHoldProcedure is the fully-qualified name of the LeaseService's GetHold RPC.
 	LeaseServiceGetHoldProcedure = "/tollgate.lease.v1.LeaseService/GetHold"
+	// LeaseServiceGetLedgerProcedure is the fully-qualified name of the LeaseService's GetLedger RPC.
+	LeaseServiceGetLedgerProcedure = "/tollgate.lease.v1.LeaseService/GetLedger"
 )
 
 // LeaseServiceClient is a client for the tollgate.lease.v1.LeaseService service.
@@ -88,6 +90,9 @@ type LeaseServiceClient interface {
 	CreateHold(context.Context, *v1.CreateHoldRequest) (*v1.CreateHoldResponse, error)
 	// GetHold reads a hold for the account that asked for it.
 	GetHold(context.Context, *v1.GetHoldRequest) (*v1.GetHoldResponse, error)
+	// GetLedger tells what the ledger behind this service guarantees. It answers
+	// only while that ledger can decide, so it is also the probe.
+	GetLedger(context.Context, *v1.GetLedgerRequest) (*v1.GetLedgerResponse, error)
 }
 
 // NewLeaseServiceClient constructs a client for the tollgate.lease.v1.LeaseService service. By
@@ -155,6 +160,12 @@ func NewLeaseServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(leaseServiceMethods.ByName("GetHold")),
 			connect.WithClientOptions(opts...),
 		),
+		getLedger: connect.NewClient[v1.GetLedgerRequest, v1.GetLedgerResponse](
+			httpClient,
+			baseURL+LeaseServiceGetLedgerProcedure,
+			connect.WithSchema(leaseServiceMethods.ByName("GetLedger")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -169,6 +180,7 @@ type leaseServiceClient struct {
 	closeBatch  *connect.Client[v1.CloseBatchRequest, v1.CloseBatchResponse]
 	createHold  *connect.Client[v1.CreateHoldRequest, v1.CreateHoldResponse]
 	getHold     *connect.Client[v1.GetHoldRequest, v1.GetHoldResponse]
+	getLedger   *connect.Client[v1.GetLedgerRequest, v1.GetLedgerResponse]
 }
 
 // Acquire calls tollgate.lease.v1.LeaseService.Acquire.
@@ -252,6 +264,15 @@ func (c *leaseServiceClient) GetHold(ctx context.Context, req *v1.GetHoldRequest
 	return nil, err
 }
 
+// GetLedger calls tollgate.lease.v1.LeaseService.GetLedger.
+func (c *leaseServiceClient) GetLedger(ctx context.Context, req *v1.GetLedgerRequest) (*v1.GetLedgerResponse, error) {
+	response, err := c.getLedger.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // LeaseServiceHandler is an implementation of the tollgate.lease.v1.LeaseService service.
 type LeaseServiceHandler interface {
 	// Acquire debits the account and grants a lease of at most the wanted units.
@@ -282,6 +303,9 @@ type LeaseServiceHandler interface {
 	CreateHold(context.Context, *v1.CreateHoldRequest) (*v1.CreateHoldResponse, error)
 	// GetHold reads a hold for the account that asked for it.
 	GetHold(context.Context, *v1.GetHoldRequest) (*v1.GetHoldResponse, error)
+	// GetLedger tells what the ledger behind this service guarantees. It answers
+	// only while that ledger can decide, so it is also the probe.
+	GetLedger(context.Context, *v1.GetLedgerRequest) (*v1.GetLedgerResponse, error)
 }
 
 // NewLeaseServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -345,6 +369,12 @@ func NewLeaseServiceHandler(svc LeaseServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(leaseServiceMethods.ByName("GetHold")),
 		connect.WithHandlerOptions(opts...),
 	)
+	leaseServiceGetLedgerHandler := connect.NewUnaryHandlerSimple(
+		LeaseServiceGetLedgerProcedure,
+		svc.GetLedger,
+		connect.WithSchema(leaseServiceMethods.ByName("GetLedger")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/tollgate.lease.v1.LeaseService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case LeaseServiceAcquireProcedure:
@@ -365,6 +395,8 @@ func NewLeaseServiceHandler(svc LeaseServiceHandler, opts ...connect.HandlerOpti
 			leaseServiceCreateHoldHandler.ServeHTTP(w, r)
 		case LeaseServiceGetHoldProcedure:
 			leaseServiceGetHoldHandler.ServeHTTP(w, r)
+		case LeaseServiceGetLedgerProcedure:
+			leaseServiceGetLedgerHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -408,4 +440,8 @@ func (UnimplementedLeaseServiceHandler) CreateHold(context.Context, *v1.CreateHo
 
 func (UnimplementedLeaseServiceHandler) GetHold(context.Context, *v1.GetHoldRequest) (*v1.GetHoldResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tollgate.lease.v1.LeaseService.GetHold is not implemented"))
+}
+
+func (UnimplementedLeaseServiceHandler) GetLedger(context.Context, *v1.GetLedgerRequest) (*v1.GetLedgerResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tollgate.lease.v1.LeaseService.GetLedger is not implemented"))
 }

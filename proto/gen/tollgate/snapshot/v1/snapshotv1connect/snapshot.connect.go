@@ -72,7 +72,8 @@ type SnapshotServiceClient interface {
 	// carry the revision they were read at; restart a drain when it changes, and
 	// replace the table as a whole.
 	ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error)
-	// WatchKeys streams the revision of the table of credentials whenever it changes.
+	// WatchKeys streams the revision, which snapshots and the table of credentials
+	// share, whenever it changes.
 	WatchKeys(context.Context, *v1.WatchKeysRequest) (*connect.ServerStreamForClient[v1.WatchKeysResponse], error)
 	// GetPolicy reads a policy document by its revision. Documents never change,
 	// so an answer may be kept for ever.
@@ -217,7 +218,8 @@ type SnapshotServiceHandler interface {
 	// carry the revision they were read at; restart a drain when it changes, and
 	// replace the table as a whole.
 	ListKeys(context.Context, *v1.ListKeysRequest) (*v1.ListKeysResponse, error)
-	// WatchKeys streams the revision of the table of credentials whenever it changes.
+	// WatchKeys streams the revision, which snapshots and the table of credentials
+	// share, whenever it changes.
 	WatchKeys(context.Context, *v1.WatchKeysRequest, *connect.ServerStream[v1.WatchKeysResponse]) error
 	// GetPolicy reads a policy document by its revision. Documents never change,
 	// so an answer may be kept for ever.

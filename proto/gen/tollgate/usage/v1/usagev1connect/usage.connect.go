@@ -59,7 +59,8 @@ type UsageServiceClient interface {
 	Ingest(context.Context, *v1.IngestRequest) (*v1.IngestResponse, error)
 	// GetUsage reads an account's limits and its spend in the current budget period.
 	GetUsage(context.Context, *v1.GetUsageRequest) (*v1.GetUsageResponse, error)
-	// ListUsage reads usage events, newest first, by when they were committed.
+	// ListUsage reads usage events in the order in which they were committed, and
+	// in that of their requests where they were committed at one instant.
 	ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error)
 	// ListDayTotals reads what each budget day billed, newest first. Totals
 	// reconcile exactly with the account and are kept for ever.
@@ -191,7 +192,8 @@ type UsageServiceHandler interface {
 	Ingest(context.Context, *v1.IngestRequest) (*v1.IngestResponse, error)
 	// GetUsage reads an account's limits and its spend in the current budget period.
 	GetUsage(context.Context, *v1.GetUsageRequest) (*v1.GetUsageResponse, error)
-	// ListUsage reads usage events, newest first, by when they were committed.
+	// ListUsage reads usage events in the order in which they were committed, and
+	// in that of their requests where they were committed at one instant.
 	ListUsage(context.Context, *v1.ListUsageRequest) (*v1.ListUsageResponse, error)
 	// ListDayTotals reads what each budget day billed, newest first. Totals
 	// reconcile exactly with the account and are kept for ever.

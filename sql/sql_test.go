@@ -89,6 +89,7 @@ func tables(t *testing.T, d schema.Dialect) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	added := regexp.MustCompile(`^ALTER TABLE (\w+) ADD COLUMN (\w+)`)
 	table, column := regexp.MustCompile(`^CREATE TABLE (\w+)`), regexp.MustCompile(`^  ([a-z_]+) +(?i:integer|bigint|text|blob|bytea)\b`)
 	var found []string
 	for _, name := range names {
@@ -102,6 +103,8 @@ func tables(t *testing.T, d schema.Dialect) []string {
 				current = m[1]
 			} else if m := column.FindStringSubmatch(line); m != nil {
 				found = append(found, current+"."+m[1])
+			} else if m := added.FindStringSubmatch(line); m != nil {
+				found = append(found, m[1]+"."+m[2])
 			}
 		}
 	}

@@ -160,7 +160,7 @@ type Holdings struct {
 	Overage        int64
 	Balance        int64
 	ActiveGrants   int64 // of open reservations and active leases
-	SettledUsage   int64 // summed from usage events and day totals, see Drift
+	SettledUsage   int64 // summed from usage events and day totals, less what active leases used; see Drift
 	SettlementLoss int64
 	Expired        int64
 	Withdrawn      int64

@@ -1,5 +1,5 @@
 // Package ledger is the one bounded context that holds money: accounts,
-// reservations, usage, credentials, snapshots and policies.
+// leases, reservations, usage, credentials, snapshots and policies.
 //
 // It declares the domain types, the narrow interfaces through which everybody
 // else sees the ledger, and the pure transitions of an account. The two

@@ -39,7 +39,7 @@ type AccountUsage struct {
 	Account            Account
 	Day                int64 // days since 1970 (UTC)
 	SettledToday       int64
-	OpenToday          int64 // grants of open reservations made today
+	OpenToday          int64 // grants of open reservations and leases, unspent, made today
 	OpenTotal          int64
 	Spent              int64 // settled + open of the current budget period
 	Remaining          int64 // balance
@@ -54,8 +54,8 @@ type UsageEvent struct {
 	Request        ident.ID
 	Account        ident.ID
 	Key            ident.ID
-	Source         string // reserved | leased | overage
-	Outcome        Outcome
+	Source         string  // SourceReserved | SourceLeased | SourceOverage
+	Outcome        Outcome // empty unless reserved
 	Units          int64
 	OverageUnits   int64
 	ExcessUnits    int64 // above the grant, booked to ExcessDay
@@ -63,6 +63,7 @@ type UsageEvent struct {
 	ExcessDay      int64
 	PolicyRevision [32]byte
 	Endpoint       string
+	Items          int64
 	Dimensions     Dimensions
 	CommittedAt    time.Time
 }
@@ -144,6 +145,9 @@ type Sweeps interface {
 	LapseReservations(ctx context.Context, ttl time.Duration, limit int) (SweepReport, error)
 	// RollDuePeriods rolls accounts whose period has ended, most overdue first.
 	RollDuePeriods(ctx context.Context, limit int) (SweepReport, error)
+	// ReclaimLeases ends leases whose grace has passed, oldest expiry first, as a
+	// release that claims nothing: what nothing was billed to is forfeited.
+	ReclaimLeases(ctx context.Context, limit int) (SweepReport, error)
 	// Prune deletes what is older than the retention.
 	Prune(ctx context.Context, r Retention, limit int) (SweepReport, error)
 }
@@ -151,7 +155,7 @@ type Sweeps interface {
 // SweepReport is what one pass did.
 type SweepReport struct {
 	Done    int   // rows handled
-	Units   int64 // units billed (lapse) or deposited (roll)
+	Units   int64 // units billed (lapse), deposited (roll) or forfeited (reclaim)
 	Expired int64 // units expired (roll)
 	More    bool  // the batch was full: run again at once
 	Waiting bool  // the lapse sweep is giving cut-off owners time
@@ -159,7 +163,7 @@ type SweepReport struct {
 
 // Retention is how long closed things are kept.
 type Retention struct {
-	Reservations time.Duration // closed reservations; 0 = for ever
+	Reservations time.Duration // closed reservations, and ended leases without loss; 0 = for ever
 	Events       time.Duration // usage events; 0 = for ever
 	Minutes      time.Duration // minute counters; at least an hour
 }
@@ -167,6 +171,8 @@ type Retention struct {
 // Ledger is everything one engine gives; services take the parts they need.
 type Ledger interface {
 	Reservations
+	LeaseAllocator
+	UsageSink
 	UsageQueries
 	SnapshotSource
 	KeySource

@@ -22,7 +22,9 @@ type deck struct {
 	accounts     []*decide.Account
 	reservations []*decide.Reservation
 	keys         []*decide.Key
-	ids          [3][][]byte
+	leases       []*decide.Lease
+	recorded     []recorded
+	ids          [6][][]byte
 	minuteKeys   []decide.MinuteKey
 	lapsed       []int64
 	minutes      pgq.MinutesReadParams
@@ -92,12 +94,16 @@ func (d *deck) abort(ctx context.Context, conn *pgxpool.Conn) {
 }
 
 // load is the first round trip: it begins, locks the accounts, reads the time
-// right behind the locks, and reads reservations and keys.
+// right behind the locks, and reads reservations, keys, leases and known events.
 func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error {
 	d.accounts, d.reservations, d.keys = d.accounts[:0], d.reservations[:0], d.keys[:0]
+	d.leases, d.recorded = d.leases[:0], d.recorded[:0]
 	d.ids[0] = bytesOf(d.ids[0][:0], d.needs.Accounts)
 	d.ids[1] = bytesOf(d.ids[1][:0], d.needs.Requests)
 	d.ids[2] = bytesOf(d.ids[2][:0], d.needs.Keys)
+	d.ids[3] = bytesOf(d.ids[3][:0], d.needs.Leases)
+	d.ids[4] = bytesOf(d.ids[4][:0], d.needs.Acquires)
+	d.ids[5] = bytesOf(d.ids[5][:0], d.needs.Events)
 	d.now = frozen
 
 	var b pgx.Batch
@@ -109,6 +115,12 @@ func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error
 	b.Queue(pgq.ReservationsRead, d.ids[1]).Query(d.scanReservations)
 	if len(d.needs.Keys) > 0 {
 		b.Queue(pgq.KeysForReserve, d.ids[2]).Query(d.scanKeys)
+	}
+	if len(d.needs.Leases)+len(d.needs.Acquires) > 0 {
+		b.Queue(pgq.LeasesRead, d.ids[3], d.ids[4]).Query(d.scanLeases)
+	}
+	if len(d.needs.Events) > 0 {
+		b.Queue(pgq.EventsKnown, d.ids[5]).Query(d.scanRecorded)
 	}
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
@@ -125,6 +137,12 @@ func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error
 	}
 	for _, k := range d.keys {
 		d.state.AddKey(k)
+	}
+	for _, l := range d.leases {
+		d.state.AddLease(l)
+	}
+	for _, r := range d.recorded {
+		d.state.AddRecorded(r.request, r.source)
 	}
 	return nil
 }

@@ -167,6 +167,15 @@ func (e *Engine) holdings(ctx context.Context, tx pgx.Tx, accounts []*decide.Acc
 		to.OpenCount, to.OpenUnits, to.OpenTopUp = r.OpenCount, r.OpenUnits, r.OpenTopup
 		to.OpenAllowance, to.OpenOverage = r.OpenAllowance, r.OpenOverage
 	}
+	leases, err := e.q.LeaseSums(ctx, tx, ns)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range leases {
+		to := rows[r.AccountN]
+		to.LeaseGranted, to.LeaseUsed, to.LeaseLoss = r.Granted, r.Used, r.Loss
+		to.LeaseTopUp, to.LeaseAllowance = r.Topup, r.Allowance
+	}
 	events, err := e.q.EventSums(ctx, tx, ns)
 	if err != nil {
 		return nil, err

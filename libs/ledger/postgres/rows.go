@@ -43,6 +43,16 @@ func fromRowReservation(r *pgq.Reservations) *decide.Reservation {
 	}
 }
 
+func fromRowLease(r *pgq.Leases) *decide.Lease {
+	return &decide.Lease{
+		ID: ident.ID(r.LeaseID), Acquire: ident.ID(r.AcquireID), AccountN: r.AccountN, State: decide.LeaseState(r.State),
+		Fence: r.Fence, Granted: r.Granted, FromAllowance: r.FromAllowance, FromTopUp: r.FromTopup, Epoch: r.Epoch,
+		Used: r.Used, Credited: r.Credited, Expired: r.Expired, Loss: r.Loss,
+		AcquiredAt: r.AcquiredAt, ExpiresAt: r.ExpiresAt, EndedAt: r.EndedAt,
+		EvidenceRemaining: r.EvidenceRemaining, EvidenceUntil: r.EvidenceUntil,
+	}
+}
+
 func flag(b bool) int64 {
 	if b {
 		return 1
@@ -61,13 +71,13 @@ func bytesOf(dst [][]byte, ids []ident.ID) [][]byte {
 func eventOf(account ident.ID, r *pgq.EventsPageRow) ledger.UsageEvent {
 	return ledger.UsageEvent{
 		Request: ident.ID(r.RequestID), Account: account, Key: ident.ID(r.KeyID), Source: r.Source,
-		Outcome: ledger.Outcome(r.Outcome), Units: r.Units, OverageUnits: r.OverageUnits, ExcessUnits: r.ExcessUnits,
+		Outcome: decide.Outcome(r.Source, r.Outcome), Units: r.Units, OverageUnits: r.OverageUnits, ExcessUnits: r.ExcessUnits,
 		Day: r.Day, ExcessDay: r.ExcessDay, PolicyRevision: [32]byte(r.PolicyRevision), Endpoint: r.Endpoint,
 		Dimensions: ledger.Dimensions{
 			Model: r.Model, PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens,
 			CompletionTokens: r.CompletionTokens, ReasoningTokens: r.ReasoningTokens,
 		},
-		CommittedAt: instant(r.CommittedAt),
+		Items: r.Items, CommittedAt: instant(r.CommittedAt),
 	}
 }
 

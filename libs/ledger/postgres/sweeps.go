@@ -210,8 +210,8 @@ func (e *Engine) rollGroup(ctx context.Context, l int, now int64, ids []ident.ID
 // are corrected in theirs.
 const minutesMin = time.Hour
 
-// Prune implements ledger.Sweeps: closed reservations first, then events, then
-// minutes, limit rows in all.
+// Prune implements ledger.Sweeps: closed reservations first, then leases, events
+// and minutes, limit rows in all.
 func (e *Engine) Prune(ctx context.Context, r ledger.Retention, limit int) (ledger.SweepReport, error) {
 	limit, err := decide.PageLimit(limit)
 	if err != nil {
@@ -234,6 +234,12 @@ func (e *Engine) Prune(ctx context.Context, r ledger.Retention, limit int) (ledg
 				return err
 			}
 			done += n
+			if left() > 0 {
+				if n, err = e.q.LeasesPrune(ctx, tx, pgq.LeasesPruneParams{BeforeNs: now - int64(r.Reservations), MaxRows: left()}); err != nil {
+					return err
+				}
+				done += n
+			}
 		}
 		if r.Events > 0 && left() > 0 {
 			n, err := e.q.EventsPrune(ctx, tx, pgq.EventsPruneParams{BeforeNs: now - int64(r.Events), MaxRows: left()})

@@ -23,6 +23,8 @@ type writes struct {
 	minutes  pgq.MinutesUpsertParams
 	days     pgq.DaysAddParams
 	events   pgq.EventsInsertParams
+	leased   pgq.LeasesInsertParams
+	leases   pgq.LeasesUpdateParams
 }
 
 // pipeline queues the statements of generated queries instead of running them.
@@ -61,7 +63,7 @@ func (o *writes) store(ctx context.Context, conn *pgxpool.Conn, w *decide.Writes
 
 // queue puts the statements of all that changed into the pipeline.
 func (o *writes) queue(ctx context.Context, to pipeline, w *decide.Writes) error {
-	var errs [6]error
+	var errs [8]error
 	if len(w.Accounts) > 0 {
 		errs[0] = o.queueAccounts(ctx, to, w.Accounts)
 	}
@@ -80,6 +82,12 @@ func (o *writes) queue(ctx context.Context, to pipeline, w *decide.Writes) error
 	if len(w.Events) > 0 {
 		errs[5] = o.queueEvents(ctx, to, w.Events)
 	}
+	if len(w.Leased) > 0 {
+		errs[6] = o.queueLeased(ctx, to, w.Leased)
+	}
+	if len(w.Leases) > 0 {
+		errs[7] = o.queueLeases(ctx, to, w.Leases)
+	}
 	return errors.Join(errs[:]...)
 }
 
@@ -87,7 +95,7 @@ func (o *writes) queueAccounts(ctx context.Context, to pipeline, rows []*decide.
 	p := &o.accounts
 	*p = pgq.AccountsUpdateParams{
 		AccountNs: p.AccountNs[:0], Balances: p.Balances[:0], AllowanceBalances: p.AllowanceBalances[:0],
-		Depositeds: p.Depositeds[:0], Usages: p.Usages[:0], Overages: p.Overages[:0], Expireds: p.Expireds[:0],
+		Depositeds: p.Depositeds[:0], Usages: p.Usages[:0], Overages: p.Overages[:0], Losses: p.Losses[:0], Expireds: p.Expireds[:0],
 		NextFences: p.NextFences[:0], OpenCounts: p.OpenCounts[:0], OpenUnits: p.OpenUnits[:0],
 		OpenTopups: p.OpenTopups[:0], OpenAllowances: p.OpenAllowances[:0], PeriodSettleds: p.PeriodSettleds[:0],
 		PeriodStarts: p.PeriodStarts[:0], RollsAts: p.RollsAts[:0], PendingCuts: p.PendingCuts[:0],
@@ -100,6 +108,7 @@ func (o *writes) queueAccounts(ctx context.Context, to pipeline, rows []*decide.
 		p.Depositeds = append(p.Depositeds, a.Deposited)
 		p.Usages = append(p.Usages, a.UsageRecorded)
 		p.Overages = append(p.Overages, a.OverageRecorded)
+		p.Losses = append(p.Losses, a.SettlementLoss)
 		p.Expireds = append(p.Expireds, a.Expired)
 		p.NextFences = append(p.NextFences, a.NextFence)
 		p.OpenCounts = append(p.OpenCounts, a.OpenCount)
@@ -205,17 +214,19 @@ func (o *writes) queueDays(ctx context.Context, to pipeline, rows []*decide.DayD
 func (o *writes) queueEvents(ctx context.Context, to pipeline, rows []decide.Event) error {
 	p := &o.events
 	*p = pgq.EventsInsertParams{
-		RequestIds: p.RequestIds[:0], AccountNs: p.AccountNs[:0], KeyIds: p.KeyIds[:0], Outcomes: p.Outcomes[:0],
+		RequestIds: p.RequestIds[:0], AccountNs: p.AccountNs[:0], KeyIds: p.KeyIds[:0], Sources: p.Sources[:0], Outcomes: p.Outcomes[:0],
 		Units: p.Units[:0], Overages: p.Overages[:0], Excesses: p.Excesses[:0], Days: p.Days[:0], ExcessDays: p.ExcessDays[:0],
 		PolicyRevisions: p.PolicyRevisions[:0], Endpoints: p.Endpoints[:0], Models: p.Models[:0],
 		PromptTokens: p.PromptTokens[:0], CachedTokens: p.CachedTokens[:0], CompletionTokens: p.CompletionTokens[:0],
 		ReasoningTokens: p.ReasoningTokens[:0], CommittedAts: p.CommittedAts[:0],
+		LeaseIds: p.LeaseIds[:0], Items: p.Items[:0],
 	}
 	for i := range rows {
 		v := &rows[i]
 		p.RequestIds = append(p.RequestIds, v.Request[:])
 		p.AccountNs = append(p.AccountNs, v.AccountN)
 		p.KeyIds = append(p.KeyIds, v.Key[:])
+		p.Sources = append(p.Sources, v.Source)
 		p.Outcomes = append(p.Outcomes, string(v.Outcome))
 		p.Units = append(p.Units, v.Units)
 		p.Overages = append(p.Overages, v.Overage)
@@ -230,6 +241,8 @@ func (o *writes) queueEvents(ctx context.Context, to pipeline, rows []decide.Eve
 		p.CompletionTokens = append(p.CompletionTokens, v.Dimensions.CompletionTokens)
 		p.ReasoningTokens = append(p.ReasoningTokens, v.Dimensions.ReasoningTokens)
 		p.CommittedAts = append(p.CommittedAts, v.CommittedAt)
+		p.LeaseIds = append(p.LeaseIds, leaseOf(v))
+		p.Items = append(p.Items, v.Items)
 	}
 	return o.q.EventsInsert(ctx, to, *p)
 }

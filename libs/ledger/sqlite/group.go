@@ -114,6 +114,9 @@ func (l *Ledger) load(ctx context.Context, tx *session, ops []*decide.Op) error 
 			l.state.AddReservation(fromRowReservation(&rows[i]))
 		}
 	}
+	if err := l.loadLeases(ctx, tx); err != nil {
+		return err
+	}
 	l.work.minutes = l.state.NeedMinutes(ops, l.work.minutes[:0])
 	if err := l.loadMinutes(ctx, tx); err != nil {
 		return err
@@ -234,5 +237,5 @@ func (l *Ledger) flush(ctx context.Context, tx *session) error {
 			return err
 		}
 	}
-	return nil
+	return l.flushLeases(ctx, tx, w)
 }

@@ -50,7 +50,13 @@ func (l *Ledger) spend(ctx context.Context, tx *session, a *decide.Account, now 
 	open, err := l.queries.ReservationsOpenSince(ctx, tx, liteq.ReservationsOpenSinceParams{
 		SinceDay: decide.DayStart(decide.Day(now)), SincePeriod: a.PeriodStart, AccountN: a.N,
 	})
-	p.OpenToday, p.OpenPeriod = open.Today, open.Period
+	if err != nil {
+		return p, err
+	}
+	held, err := l.queries.LeasesHeldSince(ctx, tx, liteq.LeasesHeldSinceParams{
+		SinceDay: decide.DayStart(decide.Day(now)), SincePeriod: a.PeriodStart, AccountN: a.N,
+	})
+	p.OpenToday, p.OpenPeriod = open.Today+held.Today, open.Period+held.Period
 	return p, err
 }
 
@@ -131,6 +137,10 @@ func (l *Ledger) holdings(ctx context.Context, tx *session, a *decide.Account) (
 	if err != nil {
 		return ledger.Holdings{}, err
 	}
+	held, err := l.queries.LeasesHeldSum(ctx, tx, liteq.LeasesHeldSumParams{Epoch: a.Epoch, AccountN: a.N})
+	if err != nil {
+		return ledger.Holdings{}, err
+	}
 	events, err := l.queries.EventSum(ctx, tx, a.N)
 	if err != nil {
 		return ledger.Holdings{}, err
@@ -142,6 +152,7 @@ func (l *Ledger) holdings(ctx context.Context, tx *session, a *decide.Account) (
 	return decide.Holdings(a, decide.Rows{
 		OpenCount: open.OpenCount, OpenUnits: open.Units, OpenTopUp: open.Topup,
 		OpenAllowance: open.Allowance, OpenOverage: open.Overage,
+		LeaseGranted: held.Granted, LeaseUsed: held.Used, LeaseTopUp: held.Topup, LeaseAllowance: held.Allowance, LeaseLoss: held.Loss,
 		EventUnits: events.Units, EventOverage: events.Overage,
 		DayUnits: days.Units, DayOverage: days.Overage, DayPruned: days.Pruned,
 		DayPrunedOverage: days.PrunedOverage, PeriodUnits: days.SinceUnits,

@@ -95,30 +95,55 @@ func toRowReservation(r *decide.Reservation) liteq.ReservationInsertParams {
 	}
 }
 
-// sourceReserved is the source of every event that a reservation writes.
-const sourceReserved = "reserved"
+func fromRowLease(r *liteq.Leases) *decide.Lease {
+	return &decide.Lease{
+		ID: ident.ID(r.LeaseID), Acquire: ident.ID(r.AcquireID), AccountN: r.AccountN, State: decide.LeaseState(r.State),
+		Fence: r.Fence, Granted: r.Granted, FromAllowance: r.FromAllowance, FromTopUp: r.FromTopup, Epoch: r.Epoch,
+		Used: r.Used, Credited: r.Credited, Expired: r.Expired, Loss: r.Loss,
+		AcquiredAt: r.AcquiredAt, ExpiresAt: r.ExpiresAt, EndedAt: r.EndedAt,
+		EvidenceRemaining: r.EvidenceRemaining, EvidenceUntil: r.EvidenceUntil,
+	}
+}
+
+func toRowLease(l *decide.Lease) liteq.LeaseInsertParams {
+	return liteq.LeaseInsertParams{
+		LeaseID: l.ID[:], AcquireID: l.Acquire[:], AccountN: l.AccountN, State: int64(l.State),
+		Fence: l.Fence, Granted: l.Granted, FromAllowance: l.FromAllowance, FromTopup: l.FromTopUp, Epoch: l.Epoch,
+		Used: l.Used, Credited: l.Credited, Expired: l.Expired, Loss: l.Loss,
+		AcquiredAt: l.AcquiredAt, ExpiresAt: l.ExpiresAt, EndedAt: l.EndedAt,
+		EvidenceRemaining: l.EvidenceRemaining, EvidenceUntil: l.EvidenceUntil,
+	}
+}
 
 func toRowEvent(e *decide.Event) liteq.EventInsertParams {
 	return liteq.EventInsertParams{
-		RequestID: e.Request[:], AccountN: e.AccountN, KeyID: e.Key[:], Source: sourceReserved, Outcome: string(e.Outcome),
+		RequestID: e.Request[:], AccountN: e.AccountN, KeyID: e.Key[:], Source: e.Source, Outcome: string(e.Outcome),
 		Units: e.Units, OverageUnits: e.Overage, ExcessUnits: e.Excess, Day: e.Day, ExcessDay: e.ExcessDay,
 		PolicyRevision: e.PolicyRevision[:], Endpoint: e.Endpoint, Model: e.Dimensions.Model,
 		PromptTokens: e.Dimensions.PromptTokens, CachedTokens: e.Dimensions.CachedTokens,
 		CompletionTokens: e.Dimensions.CompletionTokens, ReasoningTokens: e.Dimensions.ReasoningTokens,
-		CommittedAt: e.CommittedAt,
+		CommittedAt: e.CommittedAt, LeaseID: leaseOf(e), Items: e.Items,
 	}
+}
+
+// leaseOf gives the lease that paid; an event of another source has none.
+func leaseOf(e *decide.Event) []byte {
+	if e.Lease.IsZero() {
+		return []byte{}
+	}
+	return e.Lease[:]
 }
 
 func fromRowEvent(r *liteq.UsageEvents, account ident.ID) ledger.UsageEvent {
 	return ledger.UsageEvent{
 		Request: ident.ID(r.RequestID), Account: account, Key: ident.ID(r.KeyID), Source: r.Source,
-		Outcome: ledger.Outcome(r.Outcome), Units: r.Units, OverageUnits: r.OverageUnits, ExcessUnits: r.ExcessUnits,
+		Outcome: decide.Outcome(r.Source, r.Outcome), Units: r.Units, OverageUnits: r.OverageUnits, ExcessUnits: r.ExcessUnits,
 		Day: r.Day, ExcessDay: r.ExcessDay, PolicyRevision: [32]byte(r.PolicyRevision), Endpoint: r.Endpoint,
 		Dimensions: ledger.Dimensions{
 			Model: r.Model, PromptTokens: r.PromptTokens, CachedTokens: r.CachedTokens,
 			CompletionTokens: r.CompletionTokens, ReasoningTokens: r.ReasoningTokens,
 		},
-		CommittedAt: decide.Instant(r.CommittedAt),
+		Items: r.Items, CommittedAt: decide.Instant(r.CommittedAt),
 	}
 }
 

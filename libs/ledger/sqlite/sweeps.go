@@ -146,6 +146,9 @@ func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (l
 			if err := add(l.queries.ReservationsPrune(ctx, tx, liteq.ReservationsPruneParams{Cutoff: cutoff, MaxRows: rows})); err != nil {
 				return err
 			}
+			if err := add(l.queries.LeasesPrune(ctx, tx, liteq.LeasesPruneParams{Cutoff: cutoff, MaxRows: rows})); err != nil {
+				return err
+			}
 		}
 		if keep.Events > 0 {
 			return add(l.pruneEvents(ctx, tx, now-int64(keep.Events), rows))

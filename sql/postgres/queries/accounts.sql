@@ -94,7 +94,7 @@ WHERE account_n = @account_n;
 -- settle and roll. The arrays are parallel.
 UPDATE accounts AS a SET
   balance = v.balance, allowance_balance = v.allowance_balance, deposited = v.deposited,
-  usage_recorded = v.usage_recorded, overage_recorded = v.overage_recorded, expired = v.expired,
+  usage_recorded = v.usage_recorded, overage_recorded = v.overage_recorded, settlement_loss = v.settlement_loss, expired = v.expired,
   next_fence = v.next_fence, open_count = v.open_count, open_units = v.open_units,
   open_topup = v.open_topup, open_allowance = v.open_allowance, period_settled = v.period_settled,
   period_start = v.period_start, rolls_at = v.rolls_at, pending_cut = v.pending_cut,
@@ -107,6 +107,7 @@ FROM (
     unnest(@depositeds::bigint[]) AS deposited,
     unnest(@usages::bigint[]) AS usage_recorded,
     unnest(@overages::bigint[]) AS overage_recorded,
+    unnest(@losses::bigint[]) AS settlement_loss,
     unnest(@expireds::bigint[]) AS expired,
     unnest(@next_fences::bigint[]) AS next_fence,
     unnest(@open_counts::bigint[]) AS open_count,

@@ -1,15 +1,16 @@
 -- name: EventsInsert :exec
--- EventsInsert adds usage events of reservations. The arrays are parallel.
+-- EventsInsert adds usage events. The arrays are parallel.
 INSERT INTO usage_events (
   request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
-  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
+  lease_id, items
 )
 SELECT
-  unnest(@request_ids::bytea[]), unnest(@account_ns::bigint[]), unnest(@key_ids::bytea[]), 'reserved', unnest(@outcomes::text[]),
+  unnest(@request_ids::bytea[]), unnest(@account_ns::bigint[]), unnest(@key_ids::bytea[]), unnest(@sources::text[]), unnest(@outcomes::text[]),
   unnest(@units::bigint[]), unnest(@overages::bigint[]), unnest(@excesses::bigint[]), unnest(@days::bigint[]), unnest(@excess_days::bigint[]),
   unnest(@policy_revisions::bytea[]), unnest(@endpoints::text[]), unnest(@models::text[]),
   unnest(@prompt_tokens::bigint[]), unnest(@cached_tokens::bigint[]), unnest(@completion_tokens::bigint[]), unnest(@reasoning_tokens::bigint[]),
-  unnest(@committed_ats::bigint[]);
+  unnest(@committed_ats::bigint[]), unnest(@lease_ids::bytea[]), unnest(@items::bigint[]);
 
 -- name: DaysAdd :exec
 -- DaysAdd adds to day totals; their accounts are locked.
@@ -21,7 +22,8 @@ ON CONFLICT (account_n, day) DO UPDATE SET
 -- name: EventsPage :many
 -- EventsPage reads an account's events in (committed_at, request_id) order after the cursor.
 SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
-  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
+  lease_id, items
 FROM usage_events
 WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
 ORDER BY committed_at, request_id
@@ -56,8 +58,10 @@ SELECT (SELECT count(*) FROM gone)::bigint AS events, (SELECT count(*) FROM book
 -- SpendRead reads what an account spent and holds, beside its own row.
 SELECT
   coalesce((SELECT d.units FROM day_totals AS d WHERE d.account_n = @account_n AND d.day = @today), 0)::bigint AS settled_today,
-  coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = @account_n AND r.state = 0 AND r.reserved_at >= @today_ns), 0)::bigint AS open_today,
-  coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = @account_n AND r.state = 0 AND r.reserved_at >= @period_ns), 0)::bigint AS open_period,
+  (coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = @account_n AND r.state = 0 AND r.reserved_at >= @today_ns), 0)
+    + coalesce((SELECT sum(l.granted - l.used) FROM leases AS l WHERE l.account_n = @account_n AND l.state = 0 AND l.acquired_at >= @today_ns), 0))::bigint AS open_today,
+  (coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = @account_n AND r.state = 0 AND r.reserved_at >= @period_ns), 0)
+    + coalesce((SELECT sum(l.granted - l.used) FROM leases AS l WHERE l.account_n = @account_n AND l.state = 0 AND l.acquired_at >= @period_ns), 0))::bigint AS open_period,
   coalesce((SELECT m.requests FROM minutes AS m WHERE m.minute = @minute AND m.account_n = @account_n), 0)::bigint AS requests,
   coalesce((SELECT m.tokens FROM minutes AS m WHERE m.minute = @minute AND m.account_n = @account_n), 0)::bigint AS tokens;
 

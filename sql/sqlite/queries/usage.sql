@@ -2,11 +2,11 @@
 INSERT INTO usage_events (
   request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
-  committed_at
+  committed_at, lease_id, items
 ) VALUES (
   @request_id, @account_n, @key_id, @source, @outcome, @units, @overage_units, @excess_units, @day,
   @excess_day, @policy_revision, @endpoint, @model, @prompt_tokens, @cached_tokens, @completion_tokens,
-  @reasoning_tokens, @committed_at
+  @reasoning_tokens, @committed_at, @lease_id, @items
 );
 
 -- name: EventList :many
@@ -14,7 +14,7 @@ INSERT INTO usage_events (
 SELECT
   request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
-  committed_at
+  committed_at, lease_id, items
 FROM usage_events
 WHERE account_n = @account_n AND committed_at >= @after_at AND (committed_at > @after_at OR request_id > @after_request)
 ORDER BY committed_at, request_id LIMIT @max_rows;

@@ -31,7 +31,7 @@ type Account struct {
 	Withdrawn        int64
 	NextFence        int64
 	OpenCount        int64
-	OpenUnits        int64 // granted units of the open reservations
+	OpenUnits        int64 // granted units of the open reservations, unspent ones of the active leases
 	OpenTopUp        int64 // the part of OpenUnits drawn from the top-up
 	OpenAllowance    int64 // the part drawn from the allowance of the current epoch
 	PeriodSettled    int64 // units billed to the days of the current period
@@ -172,8 +172,8 @@ func (a *Account) credit(units int64) {
 // billsTo says whether a day belongs to the current period.
 func (a *Account) billsTo(day int64) bool { return a.RollsAt == 0 || day >= Day(a.PeriodStart) }
 
-// returnable is what comes back to the balance if every open reservation is
-// released now.
+// returnable is what comes back to the balance if every open reservation and
+// every lease is released now.
 func (a *Account) returnable() int64 {
 	return satAdd(a.OpenTopUp, max(0, a.OpenAllowance-a.PendingCut))
 }

@@ -1,10 +1,10 @@
 // Package decide is what the ledger decides, without any I/O: the transitions
-// of an account and of its reservations over a working set that an engine has
-// loaded and will write back.
+// of an account, its reservations and its leases over a working set that an
+// engine has loaded and will write back.
 //
 // An engine runs a group like this: Reset the State at the transaction's now;
-// load what Needs names (reservations, keys, accounts), then what NeedMinutes
-// and NeedLapsed name; Apply each operation in order; write what Writes names;
+// load what Needs names (accounts, reservations, keys, leases, events), then
+// what NeedMinutes and NeedLapsed name; Apply each operation in order; write what Writes names;
 // commit. Between Reset and commit nothing of the database may change under
 // it: the accounts of the working set are locked.
 //

@@ -13,6 +13,11 @@ type Rows struct {
 	OpenTopUp            int64
 	OpenAllowance        int64 // of the account's epoch only
 	OpenOverage          int64
+	LeaseGranted         int64 // active leases
+	LeaseUsed            int64
+	LeaseTopUp           int64 // the part of LeaseGranted - LeaseUsed drawn from the top-up
+	LeaseAllowance       int64 // the part drawn from the allowance, of the account's epoch only
+	LeaseLoss            int64 // of ended leases
 	EventUnits           int64 // usage events
 	EventOverage         int64
 	DayUnits             int64 // day totals, all days
@@ -36,7 +41,7 @@ func (a *Account) PeriodDay() int64 {
 func Holdings(a *Account, rows Rows) ledger.Holdings {
 	h := ledger.Holdings{
 		Account: a.ID, Deposited: a.Deposited, Overage: a.OverageRecorded, Balance: a.Balance,
-		ActiveGrants: rows.OpenUnits, SettledUsage: rows.EventUnits + rows.DayPruned,
+		ActiveGrants: rows.OpenUnits + rows.LeaseGranted, SettledUsage: rows.EventUnits + rows.DayPruned - rows.LeaseUsed,
 		SettlementLoss: a.SettlementLoss, Expired: a.Expired, Withdrawn: a.Withdrawn,
 	}
 	check := func(name string, stored, rows int64) {
@@ -49,9 +54,10 @@ func Holdings(a *Account, rows Rows) ledger.Holdings {
 	check("day_totals.overage_units", rows.DayOverage, rows.EventOverage+rows.DayPrunedOverage)
 	check("overage_recorded", a.OverageRecorded, rows.DayOverage+rows.OpenOverage)
 	check("open_count", a.OpenCount, rows.OpenCount)
-	check("open_units", a.OpenUnits, rows.OpenUnits)
-	check("open_topup", a.OpenTopUp, rows.OpenTopUp)
-	check("open_allowance", a.OpenAllowance, rows.OpenAllowance)
+	check("open_units", a.OpenUnits, rows.OpenUnits+rows.LeaseGranted-rows.LeaseUsed)
+	check("open_topup", a.OpenTopUp, rows.OpenTopUp+rows.LeaseTopUp)
+	check("open_allowance", a.OpenAllowance, rows.OpenAllowance+rows.LeaseAllowance)
+	check("settlement_loss", a.SettlementLoss, rows.LeaseLoss)
 	check("period_settled", a.PeriodSettled, rows.PeriodUnits)
 	check("allowance", satAdd(a.Allowance, a.PendingCut), satAdd(satAdd(a.AllowanceBalance, a.OpenAllowance), a.AllowanceSpent))
 	return h
@@ -60,8 +66,8 @@ func Holdings(a *Account, rows Rows) ledger.Holdings {
 // Spend is what AccountUsage reads beside the account.
 type Spend struct {
 	SettledToday int64 // day totals of today
-	OpenToday    int64 // grants of open reservations made today
-	OpenPeriod   int64 // grants of open reservations made in the period
+	OpenToday    int64 // grants of open reservations and leases, unspent, made today
+	OpenPeriod   int64 // likewise, made in the period
 	Requests     int64 // of the current minute
 	Tokens       int64
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
 
-// Op is one operation of a group: exactly one of Reserve, Renewal and Closes
-// is set, and Apply fills the answer beside it. Apply may run again after a
+// Op is one operation of a group: exactly one of Reserve, Renewal, Closes, Lease
+// and Ingest is set, and Apply fills the answer beside or inside it. Apply may run again after a
 // group that failed; it then overwrites the answer.
 type Op struct {
 	Reserve  *ledger.Reserve
@@ -20,6 +20,9 @@ type Op struct {
 	Closes []ledger.Close
 	Closed []ledger.CloseResult
 
+	Lease  *LeaseOp
+	Ingest *IngestOp
+
 	Err error // the operation's own fault; then there is no answer
 }
 
@@ -30,6 +33,8 @@ func (op *Op) Weight() int {
 		return max(1, len(op.Renewal.Reservations))
 	case op.Closes != nil:
 		return max(1, len(op.Closes))
+	case op.Ingest != nil:
+		return max(1, len(op.Ingest.Events))
 	}
 	return 1
 }
@@ -40,6 +45,9 @@ type Needs struct {
 	Requests []ident.ID
 	Accounts []ident.ID
 	Keys     []ident.ID
+	Leases   []ident.ID
+	Acquires []ident.ID // leases by the attempts that made them
+	Events   []ident.ID // usage events by their requests
 
 	seen map[ident.ID]struct{}
 }
@@ -47,6 +55,7 @@ type Needs struct {
 // Collect fills n with what ops touch, forgetting what it held.
 func (n *Needs) Collect(ops []*Op) {
 	n.Requests, n.Accounts, n.Keys = n.Requests[:0], n.Accounts[:0], n.Keys[:0]
+	n.Leases, n.Acquires, n.Events = n.Leases[:0], n.Acquires[:0], n.Events[:0]
 	if n.seen == nil {
 		n.seen = map[ident.ID]struct{}{}
 	}
@@ -66,8 +75,46 @@ func (n *Needs) Collect(ops []*Op) {
 			if op.Reserve != nil {
 				add(op.Reserve.Key)
 			}
+			eachEvent(op, func(e *ledger.IngestEvent) { add(e.Key) })
 		}
 	})
+	pick(&n.Leases, func(add func(ident.ID)) {
+		for _, op := range ops {
+			if op.Lease != nil {
+				if id, _ := op.Lease.lease(); !id.IsZero() {
+					add(id)
+				}
+			}
+			eachEvent(op, func(e *ledger.IngestEvent) {
+				if !e.Lease.IsZero() {
+					add(e.Lease)
+				}
+			})
+		}
+	})
+	pick(&n.Acquires, func(add func(ident.ID)) {
+		for _, op := range ops {
+			if op.Lease != nil {
+				if _, id := op.Lease.lease(); !id.IsZero() {
+					add(id)
+				}
+			}
+		}
+	})
+	pick(&n.Events, func(add func(ident.ID)) {
+		for _, op := range ops {
+			eachEvent(op, func(e *ledger.IngestEvent) { add(e.Request) })
+		}
+	})
+}
+
+func eachEvent(op *Op, do func(e *ledger.IngestEvent)) {
+	if op.Ingest == nil {
+		return
+	}
+	for i := range op.Ingest.Events {
+		do(&op.Ingest.Events[i])
+	}
 }
 
 func eachRequest(ops []*Op, add func(ident.ID)) {
@@ -83,6 +130,7 @@ func eachRequest(ops []*Op, add func(ident.ID)) {
 		for i := range op.Closes {
 			add(op.Closes[i].Request)
 		}
+		eachEvent(op, func(e *ledger.IngestEvent) { add(e.Request) })
 	}
 }
 
@@ -99,6 +147,10 @@ func eachAccount(ops []*Op, add func(ident.ID)) {
 		for i := range op.Closes {
 			add(op.Closes[i].Account)
 		}
+		if op.Lease != nil {
+			add(op.Lease.Account)
+		}
+		eachEvent(op, func(e *ledger.IngestEvent) { add(e.Account) })
 	}
 }
 
@@ -163,6 +215,10 @@ func (s *State) Apply(op *Op) {
 		for i, ref := range op.Renewal.Reservations {
 			op.Renewed[i] = s.Renew(op.Renewal.Holder, op.Renewal.TTL, ref)
 		}
+	case op.Lease != nil:
+		op.Err = s.applyLease(op.Lease)
+	case op.Ingest != nil:
+		op.Ingest.Report, op.Err = s.Ingest(op.Ingest.Events)
 	default:
 		op.Closed = make([]ledger.CloseResult, len(op.Closes))
 		for i := range op.Closes {

@@ -130,7 +130,7 @@ func (s *State) settle(r *Reservation, a *Account, o ledger.Outcome, claimed int
 		d.Model = r.Model
 	}
 	s.writes.Events = append(s.writes.Events, Event{
-		Request: r.Request, AccountN: a.N, Key: r.Key, Outcome: o,
+		Request: r.Request, AccountN: a.N, Key: r.Key, Source: ledger.SourceReserved, Outcome: o,
 		Units: r.Billed, Overage: r.Overage, Excess: excess, Day: day, ExcessDay: excessDay,
 		PolicyRevision: r.PolicyRevision, Endpoint: r.Endpoint, Dimensions: d, CommittedAt: s.now,
 	})

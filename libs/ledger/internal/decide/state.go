@@ -128,7 +128,8 @@ type Event struct {
 	Request        ident.ID
 	AccountN       int64
 	Key            ident.ID
-	Outcome        ledger.Outcome
+	Source         string
+	Outcome        ledger.Outcome // of an ingested one: settled
 	Units          int64
 	Overage        int64
 	Excess         int64
@@ -138,6 +139,8 @@ type Event struct {
 	Endpoint       string
 	Dimensions     ledger.Dimensions
 	CommittedAt    int64
+	Lease          ident.ID // zero unless the source is leased
+	Items          int64
 }
 
 // State is the working set of one transaction.
@@ -150,6 +153,9 @@ type State struct {
 	reservations map[ident.ID]*Reservation
 	minutes      map[MinuteKey]*Minute
 	days         map[DayKey]*DayDelta
+	leases       map[ident.ID]*Lease
+	acquired     map[ident.ID]*Lease // by the attempt
+	recorded     map[ident.ID]string // sources of events by request
 
 	writes Writes
 	counts Counts
@@ -167,11 +173,14 @@ type Writes struct {
 	Minutes  []*Minute      // upsert: the row's new numbers
 	Days     []*DayDelta    // upsert: add to the row
 	Events   []Event        // insert
+	Leased   []*Lease       // new rows, in their final state
+	Leases   []*Lease       // rows that existed: used, extended or ended
 }
 
 // Empty says whether there is nothing to write.
 func (w *Writes) Empty() bool {
-	return len(w.Accounts)+len(w.Inserted)+len(w.Updated)+len(w.Minutes)+len(w.Days)+len(w.Events) == 0
+	return len(w.Accounts)+len(w.Inserted)+len(w.Updated)+len(w.Minutes)+len(w.Days)+len(w.Events)+
+		len(w.Leased)+len(w.Leases) == 0
 }
 
 // Counts are what the group adds to the engine's counters once it committed.
@@ -191,6 +200,9 @@ func NewState() *State {
 		reservations: map[ident.ID]*Reservation{},
 		minutes:      map[MinuteKey]*Minute{},
 		days:         map[DayKey]*DayDelta{},
+		leases:       map[ident.ID]*Lease{},
+		acquired:     map[ident.ID]*Lease{},
+		recorded:     map[ident.ID]string{},
 		seen:         map[MinuteKey]struct{}{},
 		asks:         map[int64]int64{},
 	}
@@ -205,10 +217,14 @@ func (s *State) Reset(now int64) {
 	clear(s.reservations)
 	clear(s.minutes)
 	clear(s.days)
+	clear(s.leases)
+	clear(s.acquired)
+	clear(s.recorded)
 	w := &s.writes
 	s.writes = Writes{
 		Accounts: w.Accounts[:0], Inserted: w.Inserted[:0], Updated: w.Updated[:0],
 		Minutes: w.Minutes[:0], Days: w.Days[:0], Events: w.Events[:0],
+		Leased: w.Leased[:0], Leases: w.Leases[:0],
 	}
 	s.counts = Counts{}
 }
@@ -228,6 +244,12 @@ func (s *State) AddKey(k *Key) { s.keys[k.ID] = k }
 
 // AddReservation loads a row. Its account must be loaded, too.
 func (s *State) AddReservation(r *Reservation) { s.reservations[r.Request] = r }
+
+// AddLease loads a row. Its account must be loaded, too.
+func (s *State) AddLease(l *Lease) {
+	s.leases[l.ID] = l
+	s.acquired[l.Acquire] = l
+}
 
 // AddMinute loads a row, or the row as an earlier group left it.
 func (s *State) AddMinute(m *Minute) {
@@ -250,6 +272,9 @@ func (s *State) AccountByN(n int64) *Account { return s.byN[n] }
 
 // Reservation finds a loaded reservation, or nil.
 func (s *State) Reservation(id ident.ID) *Reservation { return s.reservations[id] }
+
+// Lease finds a loaded lease, or nil.
+func (s *State) Lease(id ident.ID) *Lease { return s.leases[id] }
 
 // Writes gives what the group changed so far.
 func (s *State) Writes() *Writes { return &s.writes }
@@ -277,6 +302,20 @@ func (s *State) insert(r *Reservation) {
 	r.fresh = true
 	s.reservations[r.Request] = r
 	s.writes.Inserted = append(s.writes.Inserted, r)
+}
+
+func (s *State) insertLease(l *Lease) {
+	l.fresh = true
+	s.AddLease(l)
+	s.writes.Leased = append(s.writes.Leased, l)
+}
+
+func (s *State) markLease(l *Lease) {
+	if l.fresh || l.changed {
+		return
+	}
+	l.changed = true
+	s.writes.Leases = append(s.writes.Leases, l)
 }
 
 func (s *State) markMinute(m *Minute) {

@@ -502,7 +502,7 @@ func (q *Queries) AccountsPage(ctx context.Context, db DBTX, arg AccountsPagePar
 const AccountsUpdate = `-- name: AccountsUpdate :exec
 UPDATE accounts AS a SET
   balance = v.balance, allowance_balance = v.allowance_balance, deposited = v.deposited,
-  usage_recorded = v.usage_recorded, overage_recorded = v.overage_recorded, expired = v.expired,
+  usage_recorded = v.usage_recorded, overage_recorded = v.overage_recorded, settlement_loss = v.settlement_loss, expired = v.expired,
   next_fence = v.next_fence, open_count = v.open_count, open_units = v.open_units,
   open_topup = v.open_topup, open_allowance = v.open_allowance, period_settled = v.period_settled,
   period_start = v.period_start, rolls_at = v.rolls_at, pending_cut = v.pending_cut,
@@ -515,18 +515,19 @@ FROM (
     unnest($4::bigint[]) AS deposited,
     unnest($5::bigint[]) AS usage_recorded,
     unnest($6::bigint[]) AS overage_recorded,
-    unnest($7::bigint[]) AS expired,
-    unnest($8::bigint[]) AS next_fence,
-    unnest($9::bigint[]) AS open_count,
-    unnest($10::bigint[]) AS open_units,
-    unnest($11::bigint[]) AS open_topup,
-    unnest($12::bigint[]) AS open_allowance,
-    unnest($13::bigint[]) AS period_settled,
-    unnest($14::bigint[]) AS period_start,
-    unnest($15::bigint[]) AS rolls_at,
-    unnest($16::bigint[]) AS pending_cut,
-    unnest($17::bigint[]) AS allowance_spent,
-    unnest($18::bigint[]) AS epoch
+    unnest($7::bigint[]) AS settlement_loss,
+    unnest($8::bigint[]) AS expired,
+    unnest($9::bigint[]) AS next_fence,
+    unnest($10::bigint[]) AS open_count,
+    unnest($11::bigint[]) AS open_units,
+    unnest($12::bigint[]) AS open_topup,
+    unnest($13::bigint[]) AS open_allowance,
+    unnest($14::bigint[]) AS period_settled,
+    unnest($15::bigint[]) AS period_start,
+    unnest($16::bigint[]) AS rolls_at,
+    unnest($17::bigint[]) AS pending_cut,
+    unnest($18::bigint[]) AS allowance_spent,
+    unnest($19::bigint[]) AS epoch
 ) AS v
 WHERE a.account_n = v.account_n
 `
@@ -538,6 +539,7 @@ type AccountsUpdateParams struct {
 	Depositeds        []int64
 	Usages            []int64
 	Overages          []int64
+	Losses            []int64
 	Expireds          []int64
 	NextFences        []int64
 	OpenCounts        []int64
@@ -562,6 +564,7 @@ func (q *Queries) AccountsUpdate(ctx context.Context, db DBTX, arg AccountsUpdat
 		arg.Depositeds,
 		arg.Usages,
 		arg.Overages,
+		arg.Losses,
 		arg.Expireds,
 		arg.NextFences,
 		arg.OpenCounts,

@@ -124,20 +124,22 @@ func (q *Queries) EventSums(ctx context.Context, db DBTX, accountNs []int64) ([]
 const EventsInsert = `-- name: EventsInsert :exec
 INSERT INTO usage_events (
   request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
-  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
+  lease_id, items
 )
 SELECT
-  unnest($1::bytea[]), unnest($2::bigint[]), unnest($3::bytea[]), 'reserved', unnest($4::text[]),
-  unnest($5::bigint[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]),
-  unnest($10::bytea[]), unnest($11::text[]), unnest($12::text[]),
-  unnest($13::bigint[]), unnest($14::bigint[]), unnest($15::bigint[]), unnest($16::bigint[]),
-  unnest($17::bigint[])
+  unnest($1::bytea[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::text[]), unnest($5::text[]),
+  unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]), unnest($10::bigint[]),
+  unnest($11::bytea[]), unnest($12::text[]), unnest($13::text[]),
+  unnest($14::bigint[]), unnest($15::bigint[]), unnest($16::bigint[]), unnest($17::bigint[]),
+  unnest($18::bigint[]), unnest($19::bytea[]), unnest($20::bigint[])
 `
 
 type EventsInsertParams struct {
 	RequestIds       [][]byte
 	AccountNs        []int64
 	KeyIds           [][]byte
+	Sources          []string
 	Outcomes         []string
 	Units            []int64
 	Overages         []int64
@@ -152,14 +154,17 @@ type EventsInsertParams struct {
 	CompletionTokens []int64
 	ReasoningTokens  []int64
 	CommittedAts     []int64
+	LeaseIds         [][]byte
+	Items            []int64
 }
 
-// EventsInsert adds usage events of reservations. The arrays are parallel.
+// EventsInsert adds usage events. The arrays are parallel.
 func (q *Queries) EventsInsert(ctx context.Context, db DBTX, arg EventsInsertParams) error {
 	_, err := db.Exec(ctx, EventsInsert,
 		arg.RequestIds,
 		arg.AccountNs,
 		arg.KeyIds,
+		arg.Sources,
 		arg.Outcomes,
 		arg.Units,
 		arg.Overages,
@@ -174,13 +179,16 @@ func (q *Queries) EventsInsert(ctx context.Context, db DBTX, arg EventsInsertPar
 		arg.CompletionTokens,
 		arg.ReasoningTokens,
 		arg.CommittedAts,
+		arg.LeaseIds,
+		arg.Items,
 	)
 	return err
 }
 
 const EventsPage = `-- name: EventsPage :many
 SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
-  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
+  lease_id, items
 FROM usage_events
 WHERE account_n = $1 AND (committed_at, request_id) > ($2::bigint, $3::bytea)
 ORDER BY committed_at, request_id
@@ -212,6 +220,8 @@ type EventsPageRow struct {
 	CompletionTokens int64
 	ReasoningTokens  int64
 	CommittedAt      int64
+	LeaseID          []byte
+	Items            int64
 }
 
 // EventsPage reads an account's events in (committed_at, request_id) order after the cursor.
@@ -247,6 +257,8 @@ func (q *Queries) EventsPage(ctx context.Context, db DBTX, arg EventsPageParams)
 			&i.CompletionTokens,
 			&i.ReasoningTokens,
 			&i.CommittedAt,
+			&i.LeaseID,
+			&i.Items,
 		); err != nil {
 			return nil, err
 		}
@@ -368,8 +380,10 @@ func (q *Queries) SettledSince(ctx context.Context, db DBTX, arg SettledSincePar
 const SpendRead = `-- name: SpendRead :one
 SELECT
   coalesce((SELECT d.units FROM day_totals AS d WHERE d.account_n = $1 AND d.day = $2), 0)::bigint AS settled_today,
-  coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = $1 AND r.state = 0 AND r.reserved_at >= $3), 0)::bigint AS open_today,
-  coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = $1 AND r.state = 0 AND r.reserved_at >= $4), 0)::bigint AS open_period,
+  (coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = $1 AND r.state = 0 AND r.reserved_at >= $3), 0)
+    + coalesce((SELECT sum(l.granted - l.used) FROM leases AS l WHERE l.account_n = $1 AND l.state = 0 AND l.acquired_at >= $3), 0))::bigint AS open_today,
+  (coalesce((SELECT sum(r.granted) FROM reservations AS r WHERE r.account_n = $1 AND r.state = 0 AND r.reserved_at >= $4), 0)
+    + coalesce((SELECT sum(l.granted - l.used) FROM leases AS l WHERE l.account_n = $1 AND l.state = 0 AND l.acquired_at >= $4), 0))::bigint AS open_period,
   coalesce((SELECT m.requests FROM minutes AS m WHERE m.minute = $5 AND m.account_n = $1), 0)::bigint AS requests,
   coalesce((SELECT m.tokens FROM minutes AS m WHERE m.minute = $5 AND m.account_n = $1), 0)::bigint AS tokens
 `

@@ -41,6 +41,27 @@ type Accounts struct {
 	CreatedAt         int64
 }
 
+type Leases struct {
+	LeaseID           []byte
+	AcquireID         []byte
+	AccountN          int64
+	State             int64
+	Fence             int64
+	Granted           int64
+	FromAllowance     int64
+	FromTopup         int64
+	Epoch             int64
+	Used              int64
+	Credited          int64
+	Expired           int64
+	Loss              int64
+	AcquiredAt        int64
+	ExpiresAt         int64
+	EndedAt           int64
+	EvidenceRemaining int64
+	EvidenceUntil     int64
+}
+
 type Minutes struct {
 	Minute   int64
 	AccountN int64
@@ -103,4 +124,6 @@ type UsageEvents struct {
 	CompletionTokens int64
 	ReasoningTokens  int64
 	CommittedAt      int64
+	LeaseID          []byte
+	Items            int64
 }

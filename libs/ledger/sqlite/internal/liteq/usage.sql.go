@@ -160,11 +160,11 @@ const eventInsert = `-- name: EventInsert :exec
 INSERT INTO usage_events (
   request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
-  committed_at
+  committed_at, lease_id, items
 ) VALUES (
   ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
   ?10, ?11, ?12, ?13, ?14, ?15, ?16,
-  ?17, ?18
+  ?17, ?18, ?19, ?20
 )
 `
 
@@ -187,6 +187,8 @@ type EventInsertParams struct {
 	CompletionTokens int64
 	ReasoningTokens  int64
 	CommittedAt      int64
+	LeaseID          []byte
+	Items            int64
 }
 
 func (q *Queries) EventInsert(ctx context.Context, db DBTX, arg EventInsertParams) error {
@@ -209,6 +211,8 @@ func (q *Queries) EventInsert(ctx context.Context, db DBTX, arg EventInsertParam
 		arg.CompletionTokens,
 		arg.ReasoningTokens,
 		arg.CommittedAt,
+		arg.LeaseID,
+		arg.Items,
 	)
 	return err
 }
@@ -217,7 +221,7 @@ const eventList = `-- name: EventList :many
 SELECT
   request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
-  committed_at
+  committed_at, lease_id, items
 FROM usage_events
 WHERE account_n = ?1 AND committed_at >= ?2 AND (committed_at > ?2 OR request_id > ?3)
 ORDER BY committed_at, request_id LIMIT ?4
@@ -264,6 +268,8 @@ func (q *Queries) EventList(ctx context.Context, db DBTX, arg EventListParams) (
 			&i.CompletionTokens,
 			&i.ReasoningTokens,
 			&i.CommittedAt,
+			&i.LeaseID,
+			&i.Items,
 		); err != nil {
 			return nil, err
 		}

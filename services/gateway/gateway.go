@@ -37,10 +37,12 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/runtime"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/catalog"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/evidence"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/exchange"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/front"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/typed"
 )
 
 // Deps are what the gateway is given. Those without a word are required.
@@ -91,12 +93,13 @@ func (d *Deps) validate() error {
 type Component struct {
 	cfg      Config
 	deps     Deps
+	core     *exchange.Core
 	front    *front.Server
 	provider *provider.Engine
 	started  time.Time
 	halt     context.CancelFunc // ends the exchanges under way
 
-	generation atomic.Pointer[front.Generation]
+	generation atomic.Pointer[exchange.Generation]
 	// loading is held while models.yaml is read; stamp is what was read last.
 	loading sync.Mutex
 	stamp   stamp
@@ -116,7 +119,7 @@ func New(cfg Config, deps Deps) (*Component, error) {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	c := &Component{cfg: cfg, deps: deps, started: deps.Clock.Now()}
-	c.generation.Store(&front.Generation{Catalog: &catalog.Catalog{}})
+	c.generation.Store(&exchange.Generation{Catalog: &catalog.Catalog{}})
 	set, err := metrics.New(deps.Meter, deps.Clock, c.started)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: make instruments: %w", err)
@@ -135,8 +138,8 @@ func New(cfg Config, deps Deps) (*Component, error) {
 	// Exchanges end with their own requests; this context only says that the
 	// gateway as a whole has stopped, so it has no parent.
 	halted, c.halt = context.WithCancel(context.Background()) //nolint:forbidigo // see above
-	c.front = &front.Server{
-		Settings: front.Settings{
+	c.core = &exchange.Core{
+		Settings: exchange.Settings{
 			BodyLimit: cfg.Server.RequestBodyLimitBytes, BodyTimeout: millis(cfg.Server.RequestReadTimeoutMS),
 			KeepAlive: millis(cfg.Server.KeepAliveIntervalMS), FirstFrameHold: millis(cfg.Server.FirstFrameHoldMS),
 			QueryTimeout: millis(cfg.Ledger.TimeoutMS),
@@ -146,10 +149,14 @@ func New(cfg Config, deps Deps) (*Component, error) {
 			KeyHeader: cfg.Auth.APIKeyHeader, AcceptBearer: cfg.Auth.AcceptBearer,
 		},
 		Evidence: evidence.NewWriter(deps.Receipts, deps.Clock),
-		Provider: c.provider, Catalog: func() front.Generation { return *c.generation.Load() },
-		Usage: deps.Usage, Metrics: set, Health: health{c}, OpsOnly: cfg.Server.OpsPort != 0,
-		Halted: halted, Clock: deps.Clock, Log: deps.Log,
+		Provider: c.provider, Catalog: func() exchange.Generation { return *c.generation.Load() },
+		Usage: deps.Usage, Metrics: set, Halted: halted, Clock: deps.Clock, Log: deps.Log,
 	}
+	api, err := typed.New(c.core)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	c.front = &front.Server{Core: c.core, Health: health{c}, OpsOnly: cfg.Server.OpsPort != 0, Typed: api, TypedPath: typed.Path}
 	if cfg.Server.MetricsEnabled {
 		c.front.Scrape = deps.MetricsHandler
 	}
@@ -232,7 +239,7 @@ func (c *Component) Ready(ctx context.Context) error {
 // server.shutdown_grace_ms. Give it to http.Server.RegisterOnShutdown.
 func (c *Component) StopServing() {
 	c.stopping.Do(func() {
-		c.front.Stop()
+		c.core.Stop()
 		c.grace.Store(time.AfterFunc(millis(c.cfg.Server.ShutdownGraceMS), c.halt))
 	})
 }
@@ -242,7 +249,7 @@ func (c *Component) StopServing() {
 func (c *Component) Drain(ctx context.Context) error {
 	c.StopServing()
 	c.halt()
-	if err := c.front.Wait(ctx); err != nil {
+	if err := c.core.Wait(ctx); err != nil {
 		return fmt.Errorf("gateway: requests are still under way: %w", err)
 	}
 	return c.deps.Runtime.Drain(ctx)
@@ -314,7 +321,7 @@ func (c *Component) Reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := &front.Generation{Catalog: next, Number: c.generation.Load().Number + 1}
+	g := &exchange.Generation{Catalog: next, Number: c.generation.Load().Number + 1}
 	c.generation.Store(g)
 	c.deps.Log.LogAttrs(ctx, slog.LevelInfo, "models loaded", slog.Int64("generation", g.Number),
 		slog.Int("models", len(next.Models())), slog.Int("unavailable", len(next.Unusable())))

@@ -23,7 +23,7 @@ func CompleteDocument(h Head, c *provider.Completion, e End) []byte {
 	b = appendText(b, `],"finish_reason":`, e.FinishReason)
 	b = appendUsage(append(b, `,"usage":`...), e.Usage)
 	b = appendInt(b, `,"cost_nano_usd":`, e.CostNanoUSD)
-	b = appendInt(b, `,"duration_ms":`, e.DurationMS)
+	b = appendInt(b, `,"duration_ms":`, e.Duration.Milliseconds())
 	b = appendTextOrNull(b, `,"upstream_id":`, c.UpstreamID)
 	b = appendTextOrNull(b, `,"upstream_model":`, c.UpstreamModel)
 	b = append(b, `,"metadata":`...)

@@ -14,6 +14,7 @@ package frames
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 )
@@ -28,6 +29,9 @@ type Head struct {
 	Created   int64           // unix seconds, OpenAI only
 	// IncludeUsage asks for OpenAI's final usage chunk.
 	IncludeUsage bool
+	// ReceiptID and ReceiptSalt are "" without receipts; over HTTP they travel
+	// as headers.
+	ReceiptID, ReceiptSalt string
 }
 
 // Failure is an error after streaming began.
@@ -41,8 +45,8 @@ type End struct {
 	FinishReason string
 	Usage        provider.Usage // estimated when the provider reported none
 	CostNanoUSD  int64
-	DurationMS   int64
-	TTFTMS       int64 // -1: no content came
+	Duration     time.Duration
+	TTFT         time.Duration // -1: no content came
 	UpstreamID   string
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
@@ -26,7 +27,7 @@ func events() []provider.Event {
 func end() End {
 	return End{
 		FinishReason: "stop", Usage: provider.Usage{Prompt: 3, Cached: 1, Completion: 2, Reasoning: 1, Total: 5},
-		CostNanoUSD: 9, DurationMS: 12, TTFTMS: -1, UpstreamID: "u1",
+		CostNanoUSD: 9, Duration: 12 * time.Millisecond, TTFT: -1, UpstreamID: "u1",
 	}
 }
 

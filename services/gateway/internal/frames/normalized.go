@@ -85,11 +85,11 @@ func (n *Normalized) End(b []byte, e End) []byte {
 	b = appendText(b, "event: end\ndata: {\"finish_reason\":", e.FinishReason)
 	b = appendUsage(append(b, `,"usage":`...), e.Usage)
 	b = appendInt(b, `,"cost_nano_usd":`, e.CostNanoUSD)
-	b = appendInt(b, `,"duration_ms":`, e.DurationMS)
-	if e.TTFTMS < 0 {
+	b = appendInt(b, `,"duration_ms":`, e.Duration.Milliseconds())
+	if e.TTFT < 0 {
 		b = append(b, `,"ttft_ms":null`...)
 	} else {
-		b = appendInt(b, `,"ttft_ms":`, e.TTFTMS)
+		b = appendInt(b, `,"ttft_ms":`, e.TTFT.Milliseconds())
 	}
 	b = appendTextOrNull(b, `,"upstream_id":`, e.UpstreamID)
 	return append(b, "}\n\n"+done...)

@@ -74,7 +74,7 @@ type relayed struct {
 	mu       sync.Mutex // guards everything below: headers is called by a timer
 	w        http.ResponseWriter
 	rc       *http.ResponseController
-	deadline time.Time
+	deadline Deadline
 	open     bool // headers are out, or may not go out any more
 }
 
@@ -83,7 +83,7 @@ func (o *relayed) headers() {
 	defer o.mu.Unlock()
 	if !o.open {
 		o.open = true
-		o.deadline = extend(o.rc, o.deadline)
+		o.deadline.Extend(o.rc)
 		_ = o.rc.Flush() // the next write finds out the same
 	}
 }
@@ -92,7 +92,7 @@ func (o *relayed) write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open = true
-	o.deadline = extend(o.rc, o.deadline)
+	o.deadline.Extend(o.rc)
 	n, err := o.w.Write(p)
 	if err == nil {
 		err = o.rc.Flush()
@@ -105,5 +105,5 @@ func (o *relayed) close(early *time.Timer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open = true
-	_ = o.rc.SetWriteDeadline(time.Time{}) // the connection outlives the stream
+	o.deadline.Clear(o.rc)
 }

@@ -5,20 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 )
 
-const (
-	// flushTimeout is the write deadline of each flush: a reader slower than it
-	// is a hang-up.
-	flushTimeout = 30 * time.Second
-	// deadlineSlack is how stale the deadline may get before it is moved again.
-	// Moving it for every frame would cost more than the frame.
-	deadlineSlack = time.Second
-
-	ping = ": ping\n\n"
-)
+const ping = ": ping\n\n"
 
 // A Sink is the caller's end of one stream. It is opened once: the status and
 // the first bytes go out in one write.
@@ -31,7 +21,7 @@ type Sink struct {
 	w        http.ResponseWriter
 	rc       *http.ResponseController
 	buf      []byte
-	deadline time.Time // of the next flush, as last set
+	deadline Deadline
 	timer    *time.Timer
 	wrote    bool // since the timer was last set
 	open     bool
@@ -165,7 +155,7 @@ func (s *Sink) flush() error {
 		s.buf = s.buf[:0]
 		return s.err
 	}
-	s.deadline = extend(s.rc, s.deadline)
+	s.deadline.Extend(s.rc)
 	n, err := s.w.Write(s.buf)
 	s.bytes += int64(n)
 	if err == nil {
@@ -180,17 +170,6 @@ func (s *Sink) flush() error {
 	return err
 }
 
-// extend moves the write deadline when the one that stands is too near. Socket
-// deadlines are wall-clock time whatever clock policy runs on.
-func extend(rc *http.ResponseController, stands time.Time) time.Time {
-	next := clock.System{}.Now().Add(flushTimeout)
-	if next.Sub(stands) < deadlineSlack {
-		return stands
-	}
-	_ = rc.SetWriteDeadline(next) // a transport without deadlines bounds its writes itself
-	return next
-}
-
 func (s *Sink) close() {
 	if s.closed {
 		return
@@ -199,7 +178,5 @@ func (s *Sink) close() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if !s.deadline.IsZero() {
-		_ = s.rc.SetWriteDeadline(time.Time{}) // the connection outlives the stream
-	}
+	s.deadline.Clear(s.rc)
 }

@@ -1,11 +1,6 @@
-// Package front is the gateway's HTTP face: one handler for each route of the
-// contract, the exchange that carries a chat request from its headers to its
-// bill, and what every answer's headers say.
-//
-// A chat request is one goroutine. It reads the whole body before anything is
-// decided, so that net/http notices a caller that leaves in every later phase
-// and cancels the exchange, and with it the provider's request. Whatever ends
-// an exchange, a panic too, closes its reservation exactly once.
+// Package front is the gateway's plain HTTP face: one handler for each route of
+// the contract, and what its chat answers look like on the wire. What becomes
+// of a chat request is decided by package exchange.
 //
 // Handlers are safe for concurrent use. Failures answer with the error table's
 // status and body; what a vendor or a store said goes to the log alone.
@@ -14,60 +9,28 @@ package front
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"time"
 
-	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
-	"github.com/tollgate-platform/tollgate/services/gateway/internal/catalog"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/chat"
-	"github.com/tollgate-platform/tollgate/services/gateway/internal/evidence"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/exchange"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/frames"
-	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
-	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
-	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
 )
 
-// Settings bound one exchange.
-type Settings struct {
-	BodyLimit      int64 // bytes
-	BodyTimeout    time.Duration
-	KeepAlive      time.Duration
-	FirstFrameHold time.Duration
-	QueryTimeout   time.Duration // one read of the ledger
-}
-
 // Server answers the gateway's routes.
 type Server struct {
-	Settings Settings
-	Door     *govern.Door
-	Evidence *evidence.Writer
-	Provider provider.Client
-	Catalog  func() Generation
-	Usage    ledger.UsageQueries
-	Metrics  *metrics.Set
-	Health   Health
-	Scrape   http.Handler // nil: /metrics does not exist
+	*exchange.Core
+	Health Health
+	Scrape http.Handler // nil: /metrics does not exist
 	// OpsOnly moves /metrics to the ops listener.
 	OpsOnly bool
-	// Halted ends every exchange under way when it is done: the answer gets its
-	// terminal sequence and its bill.
-	Halted context.Context //nolint:containedctx // the server's own life, not a request's
-	Clock  clock.Clock
-	Log    *slog.Logger
+	// Typed answers the typed API, whose paths begin with TypedPath.
+	Typed     http.Handler
+	TypedPath string
 
 	relayer frames.Relayer
-	running exchanges
-}
-
-// A Generation is the catalogue in force and its number, from 1.
-type Generation struct {
-	Catalog *catalog.Catalog
-	Number  int64
 }
 
 // Health is what readiness asks the rest of the process.
@@ -89,6 +52,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/models", s.models)
 	mux.HandleFunc("GET /v1/usage", s.usage)
 	s.health(mux)
+	mux.Handle(s.TypedPath, s.Typed)
 	if s.Scrape != nil && !s.OpsOnly {
 		mux.HandleFunc("GET /metrics", s.scrapeByAdmin)
 	}
@@ -110,7 +74,7 @@ func (s *Server) OpsHandler() http.Handler {
 
 func (s *Server) health(mux *http.ServeMux) {
 	mux.HandleFunc("GET /health/live", func(w http.ResponseWriter, r *http.Request) {
-		s.identify(w, r)
+		s.Identify(w.Header(), r)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok"))
 	})
@@ -127,15 +91,8 @@ func (s *Server) caught(w http.ResponseWriter, r *http.Request) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // our own way of cutting a connection
 	}
-	s.logPanic(r.Context(), p, "")
+	s.LogPanic(r.Context(), p, "")
 	s.refuseSystem(w, r, refusal.New(refusal.Internal, "the request failed inside the gateway"))
-}
-
-// logPanic says what panicked and where, never with what: the value may hold
-// what a caller sent.
-func (s *Server) logPanic(ctx context.Context, p any, request string) {
-	s.Log.LogAttrs(ctx, slog.LevelError, "handler panicked", slog.String("request_id", request),
-		slog.String("panic_type", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))
 }
 
 // routed answers what no route matches in the contract's words, and refuses
@@ -154,4 +111,10 @@ func (s *Server) routed(mux *http.ServeMux, methods map[string]string) http.Hand
 		}
 		s.refuseSystem(w, r, ref)
 	})
+}
+
+func (s *Server) refuseSystem(w http.ResponseWriter, r *http.Request, ref *refusal.Refusal) {
+	id, _ := s.Identify(w.Header(), r)
+	s.LogRefusal(r.Context(), ref, id.String())
+	ref.Write(w, ref.SystemBody())
 }

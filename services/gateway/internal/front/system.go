@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
-	"github.com/tollgate-platform/tollgate/libs/ledger/policy"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/catalog"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/exchange"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
 )
 
 // enter lets a caller into a system route, or answers it.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request, scopes uint64) (*govern.Caller, bool) {
-	c, ref := s.Door.Enter(r, scopes, s.Clock.Now())
+	c, ref := s.Enter(r, scopes)
 	if ref != nil {
 		s.refuseSystem(w, r, ref)
 		return nil, false
@@ -29,8 +28,8 @@ func (s *Server) document(w http.ResponseWriter, r *http.Request, status int, do
 		s.refuseSystem(w, r, refusal.Because(refusal.Internal, "the request failed inside the gateway", err))
 		return
 	}
-	if w.Header().Get(headerRequestID) == "" {
-		s.identify(w, r)
+	if w.Header().Get(exchange.HeaderRequestID) == "" {
+		s.Identify(w.Header(), r)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -67,12 +66,9 @@ func (s *Server) models(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g := s.Catalog()
-	list := modelList{Object: "list", Data: []modelEntry{}, Generation: g.Number}
-	for _, m := range g.Catalog.Models() {
-		if c.Policy.Allows(m.ID) != policy.Allowed {
-			continue
-		}
+	models, generation := s.Models(c)
+	list := modelList{Object: "list", Data: []modelEntry{}, Generation: generation}
+	for _, m := range models {
 		aliases := m.Aliases
 		if aliases == nil {
 			aliases = []string{}
@@ -119,15 +115,9 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.Settings.QueryTimeout)
-	defer cancel()
-	u, err := s.Usage.AccountUsage(ctx, c.Account())
-	if err != nil {
-		if fault.KindOf(err) == fault.NotFound {
-			s.refuseSystem(w, r, refusal.Because(refusal.TenantNotProvisioned, "the tenant has no account", err))
-			return
-		}
-		s.refuseSystem(w, r, refusal.Because(refusal.LedgerUnavailable, "the ledger cannot be read now; retry shortly", err))
+	u, ref := s.AccountUsage(r.Context(), c)
+	if ref != nil {
+		s.refuseSystem(w, r, ref)
 		return
 	}
 	report := usageReport{
@@ -179,7 +169,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if !g.Catalog.Ready() {
 		issues = append(issues, "no model has a usable provider route")
 	}
-	if s.running.stopped() {
+	if s.Stopped() {
 		issues = append(issues, "this gateway is shutting down")
 	}
 	if len(issues) > 0 {

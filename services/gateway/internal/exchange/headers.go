@@ -1,7 +1,8 @@
-package front
+package exchange
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
@@ -11,14 +12,14 @@ import (
 
 // The headers of answers, in net/http's spelling.
 const (
-	headerRequestID     = "X-Request-Id"
+	HeaderRequestID     = "X-Request-Id"
 	headerModel         = "X-Model"
 	headerProvider      = "X-Provider"
 	headerUpstreamModel = "X-Upstream-Model"
 	headerVersion       = "X-Gateway-Version"
 	headerTenant        = "X-Tenant"
 	headerReserved      = "X-Reserved-Nano-Usd"
-	headerFraming       = "X-Gateway-Framing"
+	HeaderFraming       = "X-Gateway-Framing"
 	headerReceiptID     = "X-Receipt-Id"
 	headerReceiptSalt   = "X-Receipt-Salt"
 	headerIdempotency   = "Idempotency-Key"
@@ -30,7 +31,7 @@ const clientIDMax = 128
 // clientRequestID gives the caller's own id when it may be echoed: 1 to 128
 // visible ASCII characters. It is echoed and logged, and means nothing else.
 func clientRequestID(r *http.Request) string {
-	id := r.Header.Get(headerRequestID)
+	id := r.Header.Get(HeaderRequestID)
 	if len(id) > clientIDMax {
 		return ""
 	}
@@ -42,15 +43,15 @@ func clientRequestID(r *http.Request) string {
 	return id
 }
 
-// identify mints the request's id and sets the id that is shown.
-func (s *Server) identify(w http.ResponseWriter, r *http.Request) (id ident.ID, client string) {
-	id = ident.NewAt(s.Clock.Now())
+// Identify mints the id of r and sets the id that is shown.
+func (c *Core) Identify(h http.Header, r *http.Request) (id ident.ID, client string) {
+	id = ident.NewAt(c.Clock.Now())
 	client = clientRequestID(r)
 	shown := client
 	if shown == "" {
 		shown = id.String()
 	}
-	w.Header().Set(headerRequestID, shown)
+	h.Set(HeaderRequestID, shown)
 	return id, client
 }
 
@@ -63,6 +64,24 @@ func unsupportedHeader(h http.Header) *refusal.Refusal {
 		}
 	}
 	return nil
+}
+
+// headers sets what every answer to an admitted request says.
+func (x *Exchange) headers() {
+	h, p := x.face.Header(), x.prepared
+	h.Set(headerModel, p.Model.ID)
+	h.Set(headerProvider, p.Model.Route.Provider)
+	h.Set(headerUpstreamModel, p.Call.Route.UpstreamModel)
+	h.Set(headerVersion, "v1")
+	h.Set(headerTenant, x.caller.Tenant())
+	grant := x.tab.Grant()
+	h.Set(headerReserved, strconv.FormatInt(grant.Granted, 10))
+	limitHeaders(h, grant.Left, x.c.Clock.Now())
+	h.Set("Cache-Control", "no-cache, no-store, no-transform")
+	if x.allowed != nil {
+		h.Set(headerReceiptID, x.allowed.ID())
+		h.Set(headerReceiptSalt, x.allowed.Salt().Hex())
+	}
 }
 
 // limitHeaders tell what the account's limits leave after a grant. Limits that
@@ -78,12 +97,4 @@ func limitHeaders(h http.Header, left ledger.LimitsLeft, now time.Time) {
 		l.Reset = left.MinuteEnds.Sub(now)
 		l.SetHeaders(h)
 	}
-}
-
-func (s *Server) refuseSystem(w http.ResponseWriter, r *http.Request, ref *refusal.Refusal) {
-	id, _ := s.identify(w, r)
-	if ref.Cause != nil {
-		s.logRefusal(r.Context(), ref, id.String())
-	}
-	ref.Write(w, ref.SystemBody())
 }

@@ -1,4 +1,4 @@
-package front
+package exchange
 
 import (
 	"context"
@@ -63,14 +63,17 @@ func (e *exchanges) wait() <-chan struct{} {
 
 // Stop makes readiness fail and refuses new chat requests; those under way go
 // on until Halted.
-func (s *Server) Stop() { s.running.stop() }
+func (c *Core) Stop() { c.running.stop() }
 
 // Wait waits until no chat request is under way.
-func (s *Server) Wait(ctx context.Context) error {
+func (c *Core) Wait(ctx context.Context) error {
 	select {
-	case <-s.running.wait():
+	case <-c.running.wait():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
+
+// Stopped says whether Stop was called.
+func (c *Core) Stopped() bool { return c.running.stopped() }

@@ -1,4 +1,4 @@
-package front
+package exchange
 
 import (
 	"context"
@@ -10,14 +10,11 @@ import (
 
 	"github.com/tollgate-platform/tollgate/libs/receipt"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/billing"
-	"github.com/tollgate-platform/tollgate/services/gateway/internal/chat"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/frames"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
 )
-
-const eventStream = "text/event-stream; charset=utf-8"
 
 // Finish reasons of answers that did not finish.
 const (
@@ -27,17 +24,21 @@ const (
 	finishIncomplete = "incomplete"
 )
 
-func (x *exchange) head() frames.Head {
-	return frames.Head{
+func (x *Exchange) head() frames.Head {
+	h := frames.Head{
 		RequestID: x.id.String(), Model: x.prepared.Model.ID, Tenant: x.caller.Tenant(), MaxTokens: x.prepared.Call.MaxTokens,
 		Metadata: x.prepared.Chat.Metadata, Created: x.began.Unix(), IncludeUsage: x.prepared.Chat.IncludeUsage,
 	}
+	if x.allowed != nil {
+		h.ReceiptID, h.ReceiptSalt = x.allowed.ID(), x.allowed.Salt().Hex()
+	}
+	return h
 }
 
 // call asks the provider for a stream; when it can't be had, the request is
 // answered and closed, and ok is false.
-func (x *exchange) call(ctx context.Context) (up provider.Stream, ok bool) {
-	up, err := x.s.Provider.Stream(ctx, &x.prepared.Call)
+func (x *Exchange) call(ctx context.Context) (up provider.Stream, ok bool) {
+	up, err := x.c.Provider.Stream(ctx, &x.prepared.Call)
 	if err == nil {
 		x.answer.Begun = true
 		x.prepared.Forget() // it was sent: a long stream need not hold a long prompt
@@ -49,13 +50,13 @@ func (x *exchange) call(ctx context.Context) (up provider.Stream, ok bool) {
 		x.left(billing.Used, nil)
 		return nil, false
 	}
-	x.refuse(x.failed(err, nil))
+	x.Refuse(x.failed(err, nil))
 	return nil, false
 }
 
 // failed closes an answer that the provider failed before the caller was
 // answered, and gives the refusal to answer with.
-func (x *exchange) failed(err error, reply *receipt.Digest) *refusal.Refusal {
+func (x *Exchange) failed(err error, reply *receipt.Digest) *refusal.Refusal {
 	x.answer.Ending = metrics.Failed
 	e := upstream(err)
 	x.answer.UpstreamCode, x.finish = string(e.Code), finishError
@@ -68,7 +69,7 @@ func (x *exchange) failed(err error, reply *receipt.Digest) *refusal.Refusal {
 		return ref
 	}
 	ref := refusal.Upstream(string(e.Code), e.Public(), e.Retryable, e.RetryAfter)
-	if x.s.Halted.Err() != nil {
+	if x.c.Halted.Err() != nil {
 		ref = shuttingDown()
 	}
 	ref.Cause = e
@@ -85,7 +86,7 @@ func upstream(err error) *provider.Error {
 }
 
 // left closes an answer whose caller has gone.
-func (x *exchange) left(e billing.Ending, reply *receipt.Digest) {
+func (x *Exchange) left(e billing.Ending, reply *receipt.Digest) {
 	x.answer.Ending = metrics.Aborted
 	x.close(e)
 	if ref := x.outcome(false, reply); ref != nil {
@@ -94,7 +95,7 @@ func (x *exchange) left(e billing.Ending, reply *receipt.Digest) {
 }
 
 // stream answers with frames of our own or of OpenAI's shape.
-func (x *exchange) stream() {
+func (x *Exchange) stream() {
 	ctx, cancel := x.upstreamContext()
 	defer cancel()
 	up, ok := x.call(ctx)
@@ -102,22 +103,17 @@ func (x *exchange) stream() {
 		return
 	}
 	defer func() { _ = up.Close() }() // the answer has ended one way or another
-	h := x.w.Header()
-	h.Set("Content-Type", eventStream)
-	h.Set("X-Accel-Buffering", "no")
-	var enc frames.Encoder
-	if x.endpoint == chat.Completions {
-		enc = frames.NewOpenAI(x.head())
-	} else {
-		enc = frames.NewNormalized(x.head())
-	}
-	sink := frames.NewSink(x.w, enc, x.s.Settings.KeepAlive, cancel)
+	sink, err := x.face.Stream(x.head(), cancel)
 	defer sink.Close()
 	var reply *receipt.Reply
 	if x.allowed != nil {
 		reply = receipt.NewReply(x.allowed.Salt())
 	}
-	x.finishStream(sink, x.pump(up, sink, reply), reply)
+	p := pumped{err: err, caller: true}
+	if err == nil {
+		p = x.pump(up, sink, reply)
+	}
+	x.finishStream(sink, p, reply)
 }
 
 // pumped is what became of a stream's events.
@@ -129,13 +125,8 @@ type pumped struct {
 }
 
 // pump moves events from the provider to the caller until one of them ends.
-func (x *exchange) pump(up provider.Stream, sink *frames.Sink, reply *receipt.Reply) pumped {
+func (x *Exchange) pump(up provider.Stream, sink Sink, reply *receipt.Reply) pumped {
 	var p pumped
-	if x.endpoint == chat.Completions {
-		sink.OpenAfter(x.s.Settings.FirstFrameHold)
-	} else if err := sink.Open(); err != nil {
-		return pumped{err: err, caller: true}
-	}
 	for {
 		ev, err := up.Next()
 		if err != nil {
@@ -173,7 +164,7 @@ func digestEvent(reply *receipt.Reply, ev *provider.Event) {
 
 // finishStream bills the answer, proves it and sends its terminal sequence, in
 // this order: what the caller reads last is already on the books.
-func (x *exchange) finishStream(sink *frames.Sink, p pumped, reply *receipt.Reply) {
+func (x *Exchange) finishStream(sink Sink, p pumped, reply *receipt.Reply) {
 	defer func() { x.answer.Events, x.answer.Bytes = sink.Sent() }()
 	digest := func() *receipt.Digest {
 		if reply == nil {
@@ -201,7 +192,7 @@ func (x *exchange) finishStream(sink *frames.Sink, p pumped, reply *receipt.Repl
 		reply = nil // nothing came back
 	}
 	if sink.Refuse() {
-		x.refuse(x.failed(e, digest()))
+		x.Refuse(x.failed(e, digest()))
 		return
 	}
 	x.answered = true
@@ -219,7 +210,7 @@ func (x *exchange) finishStream(sink *frames.Sink, p pumped, reply *receipt.Repl
 
 // completeFinish fills in the finish reason of an answer that ended with [DONE]
 // alone.
-func (x *exchange) completeFinish(tools bool) {
+func (x *Exchange) completeFinish(tools bool) {
 	if x.finish != "" {
 		return
 	}
@@ -230,7 +221,7 @@ func (x *exchange) completeFinish(tools bool) {
 }
 
 // broken turns an answer that could not be proven into a failed one.
-func (x *exchange) broken(ref *refusal.Refusal) *frames.Failure {
+func (x *Exchange) broken(ref *refusal.Refusal) *frames.Failure {
 	x.answer.Ending, x.finish = metrics.Failed, finishError
 	x.logRefusal(ref)
 	return failure(ref)
@@ -241,27 +232,23 @@ func failure(ref *refusal.Refusal) *frames.Failure {
 }
 
 // last sends the terminal sequence.
-func (x *exchange) last(sink *frames.Sink, f *frames.Failure, p pumped, b billing.Bill) {
+func (x *Exchange) last(sink Sink, f *frames.Failure, p pumped, b billing.Bill) {
 	x.answered = true
-	x.tab.Durable(x.r.Context())
+	x.tab.Durable(x.ctx)
 	if err := sink.End(f, x.ended(p.upstream, b)); err != nil && f == nil {
-		x.s.Log.LogAttrs(x.r.Context(), slog.LevelDebug, "caller left before the end frame", slog.String("request_id", x.id.String()))
+		x.c.Log.LogAttrs(x.ctx, slog.LevelDebug, "caller left before the end frame", slog.String("request_id", x.id.String()))
 	}
 }
 
-func (x *exchange) ended(upstreamID string, b billing.Bill) frames.End {
-	e := frames.End{
+func (x *Exchange) ended(upstreamID string, b billing.Bill) frames.End {
+	return frames.End{
 		FinishReason: x.finish, Usage: x.meter.Usage(), CostNanoUSD: b.Units, UpstreamID: upstreamID,
-		DurationMS: x.s.Clock.Now().Sub(x.began).Milliseconds(), TTFTMS: -1,
+		Duration: x.c.Clock.Now().Sub(x.began), TTFT: x.answer.TTFT,
 	}
-	if x.answer.TTFT >= 0 {
-		e.TTFTMS = x.answer.TTFT.Milliseconds()
-	}
-	return e
 }
 
 // relay answers with the provider's own bytes.
-func (x *exchange) relay() {
+func (x *Exchange) relay() {
 	ctx, cancel := x.upstreamContext()
 	defer cancel()
 	up, ok := x.call(ctx)
@@ -269,10 +256,6 @@ func (x *exchange) relay() {
 		return
 	}
 	defer func() { _ = up.Close() }() // the answer has ended one way or another
-	h := x.w.Header()
-	h.Set("Content-Type", eventStream)
-	h.Set("X-Accel-Buffering", "no")
-	h.Set(headerFraming, "passthrough")
 	x.answered = true
 	var see io.Writer = io.Discard
 	var raw *receipt.RawReply
@@ -280,7 +263,7 @@ func (x *exchange) relay() {
 		raw = receipt.NewRawReply(x.allowed.Salt())
 		see = raw
 	}
-	did := x.s.relayer.Pass(x.w, up.Raw(), see, x.firstContent)
+	did := x.face.Relay(up.Raw(), see, x.firstContent)
 	x.answer.Events, x.answer.Bytes = did.Writes, did.Bytes
 	var reply *receipt.Digest
 	if raw != nil {
@@ -295,10 +278,10 @@ func (x *exchange) relay() {
 		x.answer.Ending = metrics.Failed
 		e := upstream(did.ReadErr)
 		x.answer.UpstreamCode = string(e.Code)
-		x.s.logUpstream(x.r.Context(), e, x.id.String())
+		x.c.logUpstream(x.ctx, e, x.id.String())
 	}
 	x.close(billing.Relayed)
-	x.tab.Durable(x.r.Context())
+	x.tab.Durable(x.ctx)
 	ref := x.outcome(did.ReadErr == nil, reply)
 	if ref != nil {
 		x.answer.Ending = metrics.Failed
@@ -309,15 +292,11 @@ func (x *exchange) relay() {
 	}
 }
 
-func (s *Server) logUpstream(ctx context.Context, e *provider.Error, request string) {
-	s.Log.LogAttrs(ctx, slog.LevelWarn, "provider failed part-way", slog.String("request_id", request), slog.Any("cause", e))
-}
-
-// complete answers with one JSON document.
-func (x *exchange) complete() {
+// complete answers in one piece.
+func (x *Exchange) complete() {
 	ctx, cancel := x.upstreamContext()
 	defer cancel()
-	c, err := x.s.Provider.Complete(ctx, &x.prepared.Call)
+	c, err := x.c.Provider.Complete(ctx, &x.prepared.Call)
 	if err != nil {
 		x.incomplete(err)
 		return
@@ -335,20 +314,13 @@ func (x *exchange) complete() {
 	if ref := x.outcome(true, reply); ref != nil {
 		// Withheld: an answer whose outcome isn't written was never given.
 		x.answer.Ending = metrics.Failed
-		x.refuse(ref)
+		x.Refuse(ref)
 		return
 	}
 	end := x.ended(c.UpstreamID, b)
-	var doc []byte
-	if x.endpoint == chat.Completions {
-		doc = frames.CompletionsDocument(x.head(), c, end)
-	} else {
-		doc = frames.CompleteDocument(x.head(), c, end)
-	}
-	x.tab.Durable(x.r.Context())
-	x.w.Header().Set("Content-Type", "application/json")
+	x.tab.Durable(x.ctx)
 	x.answered = true
-	n, err := x.w.Write(doc)
+	n, err := x.face.Document(x.head(), c, end)
 	x.answer.Events, x.answer.Bytes = 1, int64(n)
 	if err != nil {
 		x.answer.Ending = metrics.Aborted
@@ -356,7 +328,7 @@ func (x *exchange) complete() {
 }
 
 // incomplete ends a completion that brought no answer.
-func (x *exchange) incomplete(err error) {
+func (x *Exchange) incomplete(err error) {
 	if x.hungUp() {
 		// No outcome: nobody knows how the provider's answer ended. The allow
 		// stays open and verifiers say so.
@@ -369,7 +341,7 @@ func (x *exchange) incomplete(err error) {
 		x.answer.Begun = true
 		x.close(billing.Unreadable) // first: it wins over the stream's rule
 	}
-	x.refuse(x.failed(e, nil))
+	x.Refuse(x.failed(e, nil))
 }
 
 func completionDigest(salt receipt.Salt, c *provider.Completion) receipt.Digest {

@@ -1,6 +1,7 @@
 // Package lease is the service that admits work durably: reservations of single
-// requests now, leases for embedding services with their own issue. It owns the
-// sweeps that bill lapsed reservations and delete what retention has outlived.
+// requests, and leases, which an instance spends without further calls. It owns
+// the sweeps that bill lapsed reservations, reclaim expired leases and delete
+// what retention has outlived.
 //
 // New opens nothing and starts nothing. The service is stateless over the
 // ledger, so any number of replicas may run; River elects the one that sweeps.
@@ -64,10 +65,13 @@ func (c Config) Validate() error {
 // Deps are given, never looked up, and not ours to close.
 type Deps struct {
 	Reservations ledger.Reservations
+	Leases       ledger.LeaseAllocator
 	Sweeps       ledger.Sweeps
 	Ping         func(ctx context.Context) error
-	Log          *slog.Logger
-	Meter        metric.Meter
+	// Info says what the ledger guarantees; nil says nothing.
+	Info  func() ledger.Info
+	Log   *slog.Logger
+	Meter metric.Meter
 	// Interceptors go around every call, the first outermost, as tracing does.
 	Interceptors []connect.Interceptor
 }
@@ -85,11 +89,14 @@ func New(cfg Config, deps Deps) (Service, error) {
 	if err := cfg.Validate(); err != nil {
 		return Service{}, err
 	}
+	if deps.Info == nil {
+		deps.Info = func() ledger.Info { return ledger.Info{} }
+	}
 	s := &sweeps{cfg: cfg, ledger: deps.Sweeps, log: deps.Log}
 	if err := s.instruments(deps.Meter); err != nil {
 		return Service{}, err
 	}
-	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
+	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations, deps.Leases, deps.Ping, deps.Info), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
 	return Service{
 		Component: run.Component{
 			Name:   "lease",
@@ -98,6 +105,7 @@ func New(cfg Config, deps Deps) (Service, error) {
 			Ready:  deps.Ping,
 		},
 		Jobs: []jobs.Job{
+			{Name: "reclaim_leases", Every: cfg.SweepEvery, Run: s.reclaim},
 			{Name: "lapse_reservations", Every: cfg.SweepEvery, Run: s.lapse},
 			{Name: "prune_retention", Every: cfg.SweepEvery, Run: s.prune},
 		},

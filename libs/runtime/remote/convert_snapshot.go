@@ -93,4 +93,3 @@ func fromWirePolicy(r *snapshotv1.GetPolicyResponse) (ledger.PolicyDoc, error) {
 	out := ledger.PolicyDoc{Revision: p.sum32("revision", r.GetRevision()), Body: r.GetDocument()}
 	return out, p.err()
 }
-

@@ -53,7 +53,7 @@ func fromWireEvents(r *usagev1.ListUsageResponse) ([]ledger.UsageEvent, error) {
 			Key: p.optionalID("key_id", e.GetKeyId()), Source: source,
 			Units: e.GetBill().GetUnits(), OverageUnits: e.GetBill().GetOverageUnits(), ExcessUnits: e.GetBill().GetExcessUnits(),
 			Day: e.GetBill().GetDay(), ExcessDay: e.GetBill().GetExcessDay(), PolicyRevision: p.sum32("policy_revision", e.GetPolicyRevision()),
-			Endpoint: e.GetEndpoint(), Dimensions: fromWireDimensions(e.GetDimensions()), CommittedAt: at(e.GetCommittedAtUnixNanos()),
+			Endpoint: e.GetEndpoint(), Items: e.GetItems(), Dimensions: fromWireDimensions(e.GetDimensions()), CommittedAt: at(e.GetCommittedAtUnixNanos()),
 		}
 		if source == "reserved" {
 			event.Outcome = p.outcome(e.GetOutcome())

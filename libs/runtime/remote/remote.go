@@ -24,18 +24,22 @@ import (
 	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/usage/v1/usagev1connect"
 )
 
-// Options are what a Client is made of. HTTP and Log are required, and the base
-// URL of every service that is called: calls of one without a URL are refused
-// as Unsupported. Zero durations and counts take their defaults.
-type Options struct {
-	// HTTP carries every call. It must not have a Timeout of its own: streams
-	// live on. HTTP/2 lets all calls share a connection.
+// Service is how a service is reached.
+type Service struct {
+	// HTTP carries the calls. It must not have a Timeout of its own: streams live
+	// on. HTTP/2 lets all calls share a connection.
 	HTTP *http.Client
-	// URL is the base of every service that has none of its own, as
-	// "http://127.0.0.1:7100".
-	URL string
-	// The base URLs of single services; empty: URL.
-	LeaseURL, SnapshotURL, UsageURL, ReceiptsURL, AdminURL string
+	URL  string // the base, as "http://127.0.0.1:7100"
+}
+
+// Options are what a Client is made of. Log is required, and how to reach every
+// service that is called: calls of one without a URL are refused as Unsupported.
+// Zero durations and counts take their defaults.
+type Options struct {
+	// HTTP and URL reach every service that has none of its own.
+	Service
+	// How single services are reached; what is missing is taken from above.
+	Lease, Snapshot, Usage, Receipts, Admin Service
 	// Interceptors are put around every call: credentials, traces.
 	Interceptors []connect.Interceptor
 	// Connect are further options of the clients, as connect.WithGRPC().
@@ -70,25 +74,41 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// services are lease, snapshot, usage, receipts and admin, as they are reached.
+func (o Options) services() []Service {
+	out := []Service{o.Lease, o.Snapshot, o.Usage, o.Receipts, o.Admin}
+	for i := range out {
+		if out[i].URL == "" {
+			out[i].URL = o.URL
+		}
+		if out[i].HTTP == nil {
+			out[i].HTTP = o.HTTP
+		}
+	}
+	return out
+}
+
 // validate reports every fault.
 func (o Options) validate() error {
 	var faults []error
-	if o.HTTP == nil || o.Log == nil {
-		faults = append(faults, errors.New("remote: HTTP and Log are required"))
-	}
-	if o.HTTP != nil && o.HTTP.Timeout != 0 {
-		faults = append(faults, errors.New("remote: the HTTP client must have no timeout of its own: it would end the watch"))
+	if o.Log == nil {
+		faults = append(faults, errors.New("remote: Log is required"))
 	}
 	if o.CallTimeout < 0 || o.Attempts < 0 || o.WatchSilence < 0 {
 		faults = append(faults, errors.New("remote: durations and counts must be positive"))
 	}
-	for _, base := range []string{o.URL, o.LeaseURL, o.SnapshotURL, o.UsageURL, o.ReceiptsURL, o.AdminURL} {
-		if base == "" {
+	for _, s := range o.services() {
+		if s.URL == "" {
 			continue
 		}
-		u, err := url.Parse(base)
+		u, err := url.Parse(s.URL)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-			faults = append(faults, fmt.Errorf("remote: a service's URL must be http:// or https:// and a host, not %q", base))
+			faults = append(faults, fmt.Errorf("remote: a service's URL must be http:// or https:// and a host, not %q", s.URL))
+		}
+		if s.HTTP == nil {
+			faults = append(faults, fmt.Errorf("remote: %s: an HTTP client is required", s.URL))
+		} else if s.HTTP.Timeout != 0 {
+			faults = append(faults, fmt.Errorf("remote: %s: the HTTP client must have no timeout of its own: it would end the watch", s.URL))
 		}
 	}
 	return errors.Join(faults...)
@@ -128,29 +148,23 @@ func New(o Options) (*Client, error) {
 	options := append([]connect.ClientOption{
 		connect.WithReadMaxBytes(wire.MaxMessage), connect.WithInterceptors(o.Interceptors...),
 	}, o.Connect...)
-	base := func(own string) string {
-		if own == "" {
-			return o.URL
-		}
-		return own
-	}
 	c := &Client{opt: o, info: ledger.Info{Backend: "remote", Durability: "unknown", ReplicaMode: "unknown"}}
 	c.revisions.init()
 	// A service without a URL keeps a nil client, which absent answers for.
-	if u := base(o.LeaseURL); u != "" {
-		c.lease = leasev1connect.NewLeaseServiceClient(o.HTTP, u, options...)
-	}
-	if u := base(o.SnapshotURL); u != "" {
-		c.snapshot = snapshotv1connect.NewSnapshotServiceClient(o.HTTP, u, options...)
-	}
-	if u := base(o.UsageURL); u != "" {
-		c.usage = usagev1connect.NewUsageServiceClient(o.HTTP, u, options...)
-	}
-	if u := base(o.ReceiptsURL); u != "" {
-		c.receipts = receiptsv1connect.NewReceiptsServiceClient(o.HTTP, u, options...)
-	}
-	if u := base(o.AdminURL); u != "" {
-		c.admin = adminv1connect.NewAdminServiceClient(o.HTTP, u, options...)
+	for i, dial := range []func(h *http.Client, u string){
+		func(h *http.Client, u string) { c.lease = leasev1connect.NewLeaseServiceClient(h, u, options...) },
+		func(h *http.Client, u string) {
+			c.snapshot = snapshotv1connect.NewSnapshotServiceClient(h, u, options...)
+		},
+		func(h *http.Client, u string) { c.usage = usagev1connect.NewUsageServiceClient(h, u, options...) },
+		func(h *http.Client, u string) {
+			c.receipts = receiptsv1connect.NewReceiptsServiceClient(h, u, options...)
+		},
+		func(h *http.Client, u string) { c.admin = adminv1connect.NewAdminServiceClient(h, u, options...) },
+	} {
+		if s := o.services()[i]; s.URL != "" {
+			dial(s.HTTP, s.URL)
+		}
 	}
 	return c, nil
 }
@@ -159,9 +173,13 @@ func absent(service string) error {
 	return fault.New(fault.Unsupported, "UNSUPPORTED", "this process was started without the address of the "+service+" service")
 }
 
-// Close frees the idle connections of the HTTP client.
+// Close frees the idle connections of the HTTP clients.
 func (c *Client) Close() error {
-	c.opt.HTTP.CloseIdleConnections()
+	for _, s := range c.opt.services() {
+		if s.HTTP != nil {
+			s.HTTP.CloseIdleConnections()
+		}
+	}
 	return nil
 }
 

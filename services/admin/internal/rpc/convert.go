@@ -126,7 +126,7 @@ func toWireAccount(a ledger.Account) *adminv1.Account {
 		StatusSetBy: toWireAuthority(a.StatusSetBy), Origin: toWireAuthority(a.Origin), CapacityClass: toWireClass(a.Class),
 		BalanceUnits: a.Balance, AllowanceBalanceUnits: a.AllowanceBalance, DepositedUnits: a.Deposited,
 		UsageRecordedUnits: a.UsageRecorded, OverageRecordedUnits: a.OverageRecorded, SettlementLossUnits: a.SettlementLoss,
-		ExpiredUnits: a.Expired, WithdrawnUnits: a.Withdrawn, OpenCount: a.OpenCount,
+		ExpiredUnits: a.Expired, WithdrawnUnits: a.Withdrawn, OpenCount: a.OpenCount, NextFence: a.NextFence,
 		Limits: &commonv1.AccountLimits{
 			RequestsPerMinute: ceiling(a.Limits.RequestsPerMinute), TokensPerMinute: ceiling(a.Limits.TokensPerMinute),
 			MaxConcurrent: ceiling(a.Limits.MaxConcurrent), Uncapped: a.Limits.Uncapped,
@@ -139,7 +139,7 @@ func toWireAccount(a ledger.Account) *adminv1.Account {
 			period = commonv1.Period_PERIOD_MONTH
 		}
 		out.Budget = &commonv1.Budget{Period: period, AllowanceUnits: b.Allowance}
-		out.PeriodStartUnixNanos = instant(b.PeriodStart)
+		out.PeriodStartUnixNanos, out.PendingCutUnits = instant(b.PeriodStart), b.PendingCut
 	}
 	return out
 }

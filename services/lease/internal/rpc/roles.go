@@ -18,5 +18,6 @@ func Roles() identity.Table {
 		leasev1connect.LeaseServiceCloseBatchProcedure:  instance,
 		leasev1connect.LeaseServiceCreateHoldProcedure:  instance,
 		leasev1connect.LeaseServiceGetHoldProcedure:     instance,
+		leasev1connect.LeaseServiceGetLedgerProcedure:   instance,
 	}
 }

@@ -11,16 +11,30 @@ import (
 	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1/leasev1connect"
 )
 
-// Handler answers the calls. Those of leases and holds answer unimplemented
-// until their issues land.
+// Handler answers the calls. Those of holds answer unimplemented until their
+// issue lands.
 type Handler struct {
 	leasev1connect.UnimplementedLeaseServiceHandler
 
 	reservations ledger.Reservations
+	leases       ledger.LeaseAllocator
+	ping         func(ctx context.Context) error
+	info         func() ledger.Info
 }
 
-// New makes a Handler over the ledger.
-func New(r ledger.Reservations) *Handler { return &Handler{reservations: r} }
+// New makes a Handler over the ledger. ping and info are the ledger's own.
+func New(r ledger.Reservations, leases ledger.LeaseAllocator, ping func(ctx context.Context) error, info func() ledger.Info) *Handler {
+	return &Handler{reservations: r, leases: leases, ping: ping, info: info}
+}
+
+// GetLedger tells what the ledger guarantees, once it has answered.
+func (h *Handler) GetLedger(ctx context.Context, _ *leasev1.GetLedgerRequest) (*leasev1.GetLedgerResponse, error) {
+	if err := h.ping(ctx); err != nil {
+		return nil, err
+	}
+	i := h.info()
+	return &leasev1.GetLedgerResponse{Backend: i.Backend, Durability: i.Durability, ReplicaMode: i.ReplicaMode}, nil
+}
 
 // Reserve decides one request durably. What this build does not do is refused,
 // never ignored.

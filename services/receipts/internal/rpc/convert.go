@@ -10,7 +10,6 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/receipt"
-	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
 	receiptsv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/receipts/v1"
 	"github.com/tollgate-platform/tollgate/services/receipts/internal/chain"
 )
@@ -100,15 +99,12 @@ func (s *server) toWireProblem(ctx context.Context, err error) *receiptsv1.Appen
 	if !ok {
 		f = fault.Because(fault.Internal, "INTERNAL", "internal error", err)
 	}
-	p := &commonv1.Problem{Code: wire.Reason(f), Title: f.Public, Retry: commonv1.Retry_RETRY_NEVER}
-	if f.Kind == fault.Unavailable {
-		p.Retry = commonv1.Retry_RETRY_TRANSIENT
-	}
+	var id string
 	if f.Cause != nil {
-		p.ErrorId = ident.New().String()
-		s.log.WarnContext(ctx, "a receipt was not written", slog.String("error_id", p.GetErrorId()), slog.Any("error", err))
+		id = ident.New().String()
+		s.log.WarnContext(ctx, "a receipt was not written", slog.String("error_id", id), slog.Any("error", err))
 	}
-	return &receiptsv1.AppendResult{Result: &receiptsv1.AppendResult_Problem{Problem: p}}
+	return &receiptsv1.AppendResult{Result: &receiptsv1.AppendResult_Problem{Problem: wire.Problem(f, id)}}
 }
 
 func toWireState(st chain.State) *receiptsv1.ChainState {

@@ -13,6 +13,7 @@ import (
 	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
 	snapshotv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/snapshot/v1"
 	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/snapshot/v1/snapshotv1connect"
+	"github.com/tollgate-platform/tollgate/services/snapshot/internal/feed"
 )
 
 // Page bounds of the contract.
@@ -21,20 +22,22 @@ const (
 	defaultSnapshots = 256
 )
 
-// Handler answers the calls. The two watches answer unimplemented until
-// services run in processes of their own: in one process the instance hears of
-// a publication directly.
+// Handler answers the calls.
 type Handler struct {
-	snapshotv1connect.UnimplementedSnapshotServiceHandler
-
 	snapshots ledger.SnapshotSource
 	keys      ledger.KeySource
 	policies  ledger.Policies
+	feed      *feed.Feed
+	heartbeat time.Duration
+	servers   servers
 }
 
-// New makes a Handler over the ledger's reads.
-func New(s ledger.SnapshotSource, k ledger.KeySource, p ledger.Policies) *Handler {
-	return &Handler{snapshots: s, keys: k, policies: p}
+var _ snapshotv1connect.SnapshotServiceHandler = (*Handler)(nil)
+
+// New makes a Handler over the ledger's reads. Without a feed the two watches
+// answer unimplemented; a watch that has nothing to tell says so each heartbeat.
+func New(s ledger.SnapshotSource, k ledger.KeySource, p ledger.Policies, f *feed.Feed, heartbeat time.Duration) *Handler {
+	return &Handler{snapshots: s, keys: k, policies: p, feed: f, heartbeat: heartbeat}
 }
 
 // Get answers present, revoked or unknown: three answers, and an error is none
@@ -87,7 +90,10 @@ func (h *Handler) List(ctx context.Context, req *snapshotv1.ListRequest) (*snaps
 	if err != nil {
 		return nil, err
 	}
-	out := &snapshotv1.ListResponse{Revision: page.Revision, NextCursor: next(ident.ID(page.Next))}
+	out := &snapshotv1.ListResponse{Revision: page.Revision, NextCursor: optionalID(ident.ID(page.Next))}
+	if at := instant(page.AsOf); at != nil {
+		out.AsOfUnixNanos = *at
+	}
 	for _, s := range page.Snapshots {
 		out.Entries = append(out.Entries, toWireEntry(s))
 	}
@@ -104,12 +110,12 @@ func (h *Handler) ListKeys(ctx context.Context, req *snapshotv1.ListKeysRequest)
 	if err != nil {
 		return nil, err
 	}
-	out := &snapshotv1.ListKeysResponse{Revision: page.Revision, AsOfUnixNanos: page.AsOf.UnixNano(), NextCursor: next(page.Next)}
+	out := &snapshotv1.ListKeysResponse{Revision: page.Revision, AsOfUnixNanos: page.AsOf.UnixNano(), NextCursor: optionalID(page.Next)}
 	for _, k := range page.Keys {
 		out.Keys = append(out.Keys, &snapshotv1.KeyRecord{
 			KeyId: k.ID.String(), AccountId: k.Account.String(), Name: k.Name,
 			Principal: ident.ID(k.Principal).String(), Digest: hex.EncodeToString(k.Digest[:]),
-			NotAfterUnixNanos: instant(k.NotAfter),
+			NotAfterUnixNanos: instant(k.NotAfter), Origin: authorities()[k.Origin], Revision: k.Revision,
 		})
 	}
 	return out, nil
@@ -131,7 +137,7 @@ func (h *Handler) GetPolicy(ctx context.Context, req *snapshotv1.GetPolicyReques
 }
 
 func toWireEntry(s ledger.Snapshot) *snapshotv1.Entry {
-	out := &snapshotv1.Entry{Principal: ident.ID(s.Principal).String()}
+	out := &snapshotv1.Entry{Principal: ident.ID(s.Principal).String(), Revision: s.Revision}
 	switch s.State {
 	case ledger.SnapshotPresent:
 		out.State = &snapshotv1.Entry_Present{Present: toWireSnapshot(s)}
@@ -147,7 +153,7 @@ func toWireSnapshot(s ledger.Snapshot) *snapshotv1.Snapshot {
 	d := s.Doc
 	out := &snapshotv1.Snapshot{
 		Principal: ident.ID(s.Principal).String(), AccountId: d.Account.String(), AccountSlug: d.Slug,
-		KeyId: d.Key.String(), KeyName: d.KeyName, Generation: s.Generation,
+		KeyId: optionalID(d.Key), KeyName: d.KeyName, Generation: s.Generation,
 		Status: statuses()[d.Status], CapacityClass: classes()[d.Class], Permissions: d.Permissions,
 		ValidUntilUnixNanos: instant(d.ValidUntil),
 		Enforcement:         &snapshotv1.Enforcement{Mode: &snapshotv1.Enforcement_Strict{Strict: &snapshotv1.Strict{}}},
@@ -182,6 +188,14 @@ func classes() map[ledger.CapacityClass]commonv1.CapacityClass {
 	}
 }
 
+func authorities() map[ledger.Authority]commonv1.Authority {
+	return map[ledger.Authority]commonv1.Authority{
+		ledger.ByOperator:    commonv1.Authority_AUTHORITY_OPERATOR,
+		ledger.ByProvisioner: commonv1.Authority_AUTHORITY_PROVISIONER,
+		ledger.ByConfig:      commonv1.Authority_AUTHORITY_CONFIG,
+	}
+}
+
 func parse(field, text string) (ident.ID, error) {
 	id, err := ident.Parse(text)
 	if err != nil {
@@ -190,7 +204,7 @@ func parse(field, text string) (ident.ID, error) {
 	return id, nil
 }
 
-// cursor reads what next wrote: the last id of the page before, or nothing.
+// cursor reads a next_cursor: the last id of the page before, or nothing.
 func cursor(text string) (ident.ID, error) {
 	if text == "" {
 		return ident.ID{}, nil
@@ -202,7 +216,8 @@ func cursor(text string) (ident.ID, error) {
 	return id, nil
 }
 
-func next(id ident.ID) string {
+// optionalID leaves no id out.
+func optionalID(id ident.ID) string {
 	if id.IsZero() {
 		return ""
 	}

@@ -23,16 +23,17 @@ const (
 	defaultRecords = 256
 )
 
-// Handler answers the calls. Ingest and decisions answer unimplemented until
-// their issues land.
+// Handler answers the calls. Those of decisions answer unimplemented until their
+// issue lands.
 type Handler struct {
 	usagev1connect.UnimplementedUsageServiceHandler
 
 	queries ledger.UsageQueries
+	sink    ledger.UsageSink
 }
 
-// New makes a Handler over the ledger's queries.
-func New(q ledger.UsageQueries) *Handler { return &Handler{queries: q} }
+// New makes a Handler over the ledger.
+func New(q ledger.UsageQueries, sink ledger.UsageSink) *Handler { return &Handler{queries: q, sink: sink} }
 
 // GetUsage answers an account's own quota and spend.
 func (h *Handler) GetUsage(ctx context.Context, req *usagev1.GetUsageRequest) (*usagev1.GetUsageResponse, error) {
@@ -44,7 +45,10 @@ func (h *Handler) GetUsage(ctx context.Context, req *usagev1.GetUsageRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &usagev1.GetUsageResponse{Usage: toWireView(u)}, nil
+	return &usagev1.GetUsageResponse{
+		Usage: toWireView(u), Account: toWireAccount(u.Account),
+		SettledTodayUnits: u.SettledToday, OpenTodayUnits: u.OpenToday, OpenTotalUnits: u.OpenTotal,
+	}, nil
 }
 
 // ListUsage pages through an account's billed requests, oldest first. The
@@ -126,6 +130,14 @@ func ceiling(n int64) *int64 {
 	return &n
 }
 
+// optionalID leaves no id out.
+func optionalID(id ident.ID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}
+
 // reported makes the domain's −1 ("not reported") an absent field.
 func reported(n int64) *int64 {
 	if n < 0 {
@@ -136,16 +148,16 @@ func reported(n int64) *int64 {
 
 func toWireRecord(e ledger.UsageEvent) *usagev1.UsageRecord {
 	out := &usagev1.UsageRecord{
-		RequestId: e.Request.String(), AccountId: e.Account.String(), KeyId: e.Key.String(),
+		RequestId: e.Request.String(), AccountId: e.Account.String(), KeyId: optionalID(e.Key),
 		Source: sources()[e.Source], Outcome: outcomes()[e.Outcome],
 		Bill: &commonv1.Bill{Units: e.Units, OverageUnits: e.OverageUnits, ExcessUnits: e.ExcessUnits, Day: e.Day},
 		Dimensions: &commonv1.Dimensions{
 			Model: e.Dimensions.Model, PromptTokens: reported(e.Dimensions.PromptTokens), CachedTokens: reported(e.Dimensions.CachedTokens),
 			CompletionTokens: reported(e.Dimensions.CompletionTokens), ReasoningTokens: reported(e.Dimensions.ReasoningTokens),
 		},
-		CommittedAtUnixNanos: e.CommittedAt.UnixNano(),
+		CommittedAtUnixNanos: e.CommittedAt.UnixNano(), Endpoint: e.Endpoint, Items: e.Items,
 	}
-	if e.ExcessUnits > 0 {
+	if e.ExcessDay != 0 {
 		out.Bill.ExcessDay = &e.ExcessDay
 	}
 	if e.PolicyRevision != [32]byte{} {

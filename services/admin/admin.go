@@ -2,8 +2,8 @@
 // limits, keys and the tenants' file. It owns the sweep that rolls idle accounts
 // over at their period's end.
 //
-// New opens nothing and starts nothing. The handlers act for the caller that the
-// guard let in (libs/chassis/identity); without one they serve nobody.
+// New opens nothing and starts nothing. Mutations are recorded for the caller that
+// the guard let in (libs/chassis/identity); without one they are refused.
 package admin
 
 import (

@@ -9,11 +9,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
 	"github.com/tollgate-platform/tollgate/libs/chassis/run"
@@ -36,51 +39,88 @@ func Roles() identity.Table {
 	}
 }
 
+// Handler serves the control plane's procedures.
+type Handler struct {
+	routes    services
+	guarded   http.Handler
+	streaming map[string]bool // procedures that may last
+	stop      func()
+	stopping  chan struct{}
+}
+
 // NewHandler serves the routes of the components, health and reflection, each
 // procedure to the roles of its component's table and to nobody else. Ready says
 // why the whole process is unfit for traffic; health asks it for the empty
 // service, and a component's own Ready for its services. A path that no
 // component routes is a plain 404.
-func NewHandler(components []run.Component, who identity.Verifier, ready func(context.Context) error, log *slog.Logger) (http.Handler, error) {
-	small := []connect.HandlerOption{connect.WithReadMaxBytes(maxSmallMessage)}
-	h := services{}
+func NewHandler(components []run.Component, who identity.Verifier, ready func(context.Context) error, log *slog.Logger) (*Handler, error) {
+	h := &Handler{routes: services{}, stopping: make(chan struct{})}
+	h.stop = sync.OnceFunc(func() { close(h.stopping) })
 	checks := checker{"": ready}
+	var served []string
 	for _, c := range components {
 		for _, path := range slices.Sorted(maps.Keys(c.Routes)) {
-			if err := h.add(path, c.Routes[path]); err != nil {
+			if err := h.routes.add(path, c.Routes[path]); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Name, err)
 			}
-			checks[strings.Trim(path, "/")] = c.Ready
+			name := strings.Trim(path, "/")
+			checks[name] = c.Ready
+			served = append(served, name)
 		}
 	}
-	served := slices.DeleteFunc(slices.Sorted(maps.Keys(checks)), func(name string) bool { return name == "" })
+	slices.Sort(served)
+	small := []connect.HandlerOption{connect.WithReadMaxBytes(maxSmallMessage)}
+	h.routes.own(grpchealth.NewHandler(checks, small...))
 	reflector := grpcreflect.NewStaticReflector(served...)
-	own := map[string]http.Handler{}
-	for _, route := range []func() (string, http.Handler){
-		func() (string, http.Handler) { return grpchealth.NewHandler(checks, small...) },
-		func() (string, http.Handler) { return grpcreflect.NewHandlerV1(reflector, small...) },
-		func() (string, http.Handler) { return grpcreflect.NewHandlerV1Alpha(reflector, small...) },
-	} {
-		path, handler := route()
-		own[path] = handler
-	}
-	for _, path := range slices.Sorted(maps.Keys(own)) {
-		if err := h.add(path, own[path]); err != nil {
-			return nil, err
-		}
-	}
+	h.routes.own(grpcreflect.NewHandlerV1(reflector, small...))
+	h.routes.own(grpcreflect.NewHandlerV1Alpha(reflector, small...))
 	table, err := Merge(components)
 	if err != nil {
 		return nil, err
 	}
-	guarded := identity.Guard(who, table, log, h)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, routed := h[prefix(r.URL.Path)]; !routed {
-			w.WriteHeader(http.StatusNotFound)
-			return
+	h.streaming = streaming(table)
+	h.guarded = identity.Guard(who, table, log, h.routes)
+	return h, nil
+}
+
+// ServeHTTP serves one call. A stream ends when the handler is stopped.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, routed := h.routes[prefix(r.URL.Path)]; !routed {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if h.streaming[r.URL.Path] {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		go func() {
+			select {
+			case <-h.stopping:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		r = r.WithContext(ctx)
+	}
+	h.guarded.ServeHTTP(w, r)
+}
+
+// StopStreams ends every stream, which would keep the server from shutting
+// down; calls that answer once go on. Their clients open another, elsewhere.
+func (h *Handler) StopStreams() { h.stop() }
+
+// streaming finds the procedures that are streams in the linked contracts.
+func streaming(t identity.Table) map[string]bool {
+	out := map[string]bool{}
+	for procedure := range t {
+		name := strings.ReplaceAll(strings.Trim(procedure, "/"), "/", ".")
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+		if err != nil {
+			continue // a contract that isn't linked has no handler either
 		}
-		guarded.ServeHTTP(w, r)
-	}), nil
+		m, ok := d.(protoreflect.MethodDescriptor)
+		out[procedure] = ok && (m.IsStreamingServer() || m.IsStreamingClient())
+	}
+	return out
 }
 
 // Merge gives the one table of a listener: every component's and Roles. A
@@ -112,6 +152,9 @@ func (s services) add(path string, h http.Handler) error {
 	s[path] = h
 	return nil
 }
+
+// own adds a route of the listener itself, whose path is never a component's.
+func (s services) own(path string, h http.Handler) { s[path] = h }
 
 // ServeHTTP serves a path that is routed.
 func (s services) ServeHTTP(w http.ResponseWriter, r *http.Request) {

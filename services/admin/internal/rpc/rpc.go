@@ -267,6 +267,9 @@ func (h *Handler) ApplyTenants(ctx context.Context, req *adminv1.ApplyTenantsReq
 	if h.tenants == nil {
 		return nil, noTenants()
 	}
+	if _, err := actor(ctx); err != nil {
+		return nil, err
+	}
 	diff, err := h.tenants.Apply(ctx, req.GetTenantsYaml(), req.GetDryRun())
 	if err != nil {
 		return nil, err
@@ -278,6 +281,9 @@ func (h *Handler) ApplyTenants(ctx context.Context, req *adminv1.ApplyTenantsReq
 func (h *Handler) ReloadTenants(ctx context.Context, _ *adminv1.ReloadTenantsRequest) (*adminv1.ReloadTenantsResponse, error) {
 	if h.tenants == nil {
 		return nil, noTenants()
+	}
+	if _, err := identity.From(ctx); err != nil {
+		return nil, err
 	}
 	diff, err := h.tenants.Reload(ctx)
 	if err != nil {

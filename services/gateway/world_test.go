@@ -187,7 +187,10 @@ func setup(t testing.TB, opts ...option) *world {
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)
-	server := &http.Server{Handler: w.gw.Handler(), ConnContext: w.gw.ConnContext, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // gRPC
+	server := &http.Server{Protocols: protocols, Handler: w.gw.Handler(), ConnContext: w.gw.ConnContext, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError)}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = server.Serve(ln) })
 	wg.Go(func() { _ = w.gw.Run(ctx) })

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"unicode/utf16"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	gatewayv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/gateway/v1"
@@ -14,6 +15,7 @@ import (
 
 // asked is what ChatRequest and CompleteRequest have in common.
 type asked interface {
+	proto.Message
 	GetModel() string
 	GetMessages() []*gatewayv1.Message
 	GetParams() *structpb.Struct

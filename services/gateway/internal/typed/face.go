@@ -60,7 +60,8 @@ func (f *face) Header() http.Header { return f.header }
 // came over the wire differs by codec and protocol.
 func (f *face) Read(d chat.Defaults) (*chat.Request, []byte, *refusal.Refusal) {
 	m := f.msg
-	f.msg = nil // a long stream need not hold a long prompt
+	// The native body has it all: a long stream need not hold a long prompt.
+	defer func() { f.msg = nil; proto.Reset(m) }()
 	switch {
 	case f.unreadable != nil:
 		return nil, nil, refusal.Because(refusal.InvalidJSON, "the message is not one that this procedure reads", errUnreadable)
@@ -92,8 +93,7 @@ var errUnreadable = errors.New("the codec could not read the message")
 // conforms holds a message against the contract's rules that the native format
 // does not have, such as the list of roles.
 func (a *API) conforms(m asked) *refusal.Refusal {
-	msg, _ := m.(proto.Message) // every request is one
-	err := a.validator.Validate(msg)
+	err := a.validator.Validate(m)
 	if err == nil {
 		return nil
 	}

@@ -13,7 +13,6 @@
 package typed
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -114,8 +113,29 @@ func (a *API) exchange(e chat.Endpoint, next http.Handler) http.Handler {
 // withBody is r under ctx with a body that was read.
 func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	r = r.WithContext(ctx)
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Body, r.ContentLength = &rest{body}, int64(len(body))
 	return r
+}
+
+// rest is a body that was read. It lets go of what has been taken: a long
+// stream need not hold a long prompt.
+type rest struct{ left []byte }
+
+// Read implements io.Reader.
+func (b *rest) Read(p []byte) (int, error) {
+	if len(b.left) == 0 {
+		b.left = nil
+		return 0, io.EOF
+	}
+	n := copy(p, b.left)
+	b.left = b.left[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *rest) Close() error {
+	b.left = nil
+	return nil
 }
 
 func (a *API) chat(ctx context.Context, req *connect.Request[received[gatewayv1.ChatRequest]], out *connect.ServerStream[gatewayv1.ChatResponse]) error {

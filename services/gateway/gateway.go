@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tollgate-platform/tollgate/libs/admission"
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
@@ -42,6 +43,7 @@ import (
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/spans"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/typed"
 )
 
@@ -67,6 +69,8 @@ type Deps struct {
 	Clock clock.Clock
 	Log   *slog.Logger
 	Meter metric.Meter
+	// TracerProvider traces chat requests; nil records nothing.
+	TracerProvider trace.TracerProvider
 	// MetricsHandler answers /metrics; nil, or metrics_enabled = false, is 404.
 	MetricsHandler http.Handler
 
@@ -150,7 +154,7 @@ func New(cfg Config, deps Deps) (*Component, error) {
 		},
 		Evidence: evidence.NewWriter(deps.Receipts, deps.Clock),
 		Provider: c.provider, Catalog: func() exchange.Generation { return *c.generation.Load() },
-		Usage: deps.Usage, Metrics: set, Halted: halted, Clock: deps.Clock, Log: deps.Log,
+		Usage: deps.Usage, Metrics: set, Spans: spans.New(deps.TracerProvider), Halted: halted, Clock: deps.Clock, Log: deps.Log,
 	}
 	api, err := typed.New(c.core)
 	if err != nil {

@@ -109,6 +109,9 @@ func NewSQLite(ctx context.Context, path string, log *slog.Logger, meter metric.
 	return r, nil
 }
 
+// errBadDSN leaves the cause out: it may quote the password.
+var errBadDSN = errors.New("the jobs' DSN can't be parsed")
+
 // poolMax bounds River's own connections to PostgreSQL.
 const poolMax = 4
 
@@ -117,7 +120,7 @@ const poolMax = 4
 func NewPostgres(ctx context.Context, dsn, schema string, log *slog.Logger, meter metric.Meter, list []Job) (_ *Runner, err error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New("the jobs' DSN can't be parsed") // the cause may quote the password
+		return nil, errBadDSN
 	}
 	cfg.MaxConns = poolMax
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -143,12 +146,27 @@ func NewPostgres(ctx context.Context, dsn, schema string, log *slog.Logger, mete
 	return newClient(ctx, riverpgxv5.New(pool), schema, log, meter, list, func() error { pool.Close(); return nil })
 }
 
-// MigratePostgres creates or upgrades River's tables in schema.
-func MigratePostgres(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	if _, err := pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize()); err != nil {
-		return fmt.Errorf("create schema %s: %w", schema, err)
+// MigratePostgres creates or upgrades River's tables in each schema of the
+// database.
+func MigratePostgres(ctx context.Context, dsn string, schemas ...string) error {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return errBadDSN
 	}
-	return migrate(ctx, riverpgxv5.New(pool), schema)
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("connect to the jobs' database: %w", err)
+	}
+	defer pool.Close()
+	for _, schema := range schemas {
+		if _, err := pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize()); err != nil {
+			return fmt.Errorf("create schema %s: %w", schema, err)
+		}
+		if err := migrate(ctx, riverpgxv5.New(pool), schema); err != nil {
+			return fmt.Errorf("schema %s: %w", schema, err)
+		}
+	}
+	return nil
 }
 
 func migrate[Tx any](ctx context.Context, driver riverdriver.Driver[Tx], schema string) error {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -57,7 +56,7 @@ func openLedger(ctx context.Context, o Options) (ledger.Ledger, error) {
 	cfg := o.Config.Ledger
 	switch cfg.Backend {
 	case "postgres":
-		dsn, err := DSN(o.Config, o.LookupEnv)
+		dsn, err := DSN(o.Config.Config, o.LookupEnv)
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +75,7 @@ func openJobs(ctx context.Context, o Options, l ledger.Ledger, meter metric.Mete
 	if l.Info().Backend != "postgres" {
 		return jobs.NewSQLite(ctx, filepath.Join(o.DataDir, "river.sqlite3"), o.Log, meter, list)
 	}
-	dsn, err := DSN(o.Config, o.LookupEnv)
+	dsn, err := DSN(o.Config.Config, o.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
@@ -106,24 +105,14 @@ func Migrate(ctx context.Context, o Options) error {
 		}
 		return errors.Join(r.Stop(ctx), l.Close())
 	}
-	dsn, err := DSN(o.Config, o.LookupEnv)
+	dsn, err := DSN(o.Config.Config, o.LookupEnv)
 	if err != nil {
 		return err
 	}
 	if err := postgres.Migrate(ctx, dsn); err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, dsn)
-	if err != nil {
-		return fmt.Errorf("connect to the database named by %s: %w", o.Config.Ledger.URLEnv, err)
-	}
-	defer pool.Close()
-	for _, schema := range jobsSchemas() {
-		if err := jobs.MigratePostgres(ctx, pool, schema); err != nil {
-			return err
-		}
-	}
-	return nil
+	return jobs.MigratePostgres(ctx, dsn, jobsSchemas()...)
 }
 
 func receiptsConfig(o Options) receipts.Config {

@@ -29,6 +29,7 @@ import (
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/spans"
 )
 
 // Settings bound one exchange.
@@ -49,6 +50,7 @@ type Core struct {
 	Catalog  func() Generation
 	Usage    ledger.UsageQueries
 	Metrics  *metrics.Set
+	Spans    *spans.Tracer
 	// Halted ends every exchange under way when it is done: the answer gets its
 	// terminal sequence and its bill.
 	Halted context.Context //nolint:containedctx // the gateway's own life, not a request's

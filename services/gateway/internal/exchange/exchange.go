@@ -15,6 +15,7 @@ import (
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/spans"
 )
 
 // An Exchange is one chat request on its way.
@@ -27,6 +28,7 @@ type Exchange struct {
 	id       ident.ID
 	clientID string
 	began    time.Time
+	span     *spans.Span
 
 	caller   *govern.Caller
 	prepared *govern.Prepared
@@ -46,6 +48,8 @@ func (c *Core) Begin(r *http.Request, e chat.Endpoint, f Face) *Exchange {
 	x := &Exchange{c: c, face: f, ctx: r.Context(), r: r, endpoint: e, began: c.Clock.Now()}
 	x.id, x.clientID = c.Identify(f.Header(), r)
 	x.answer.TTFT = -1
+	x.span = c.Spans.Begin(x.ctx, r.Header, x.id.String())
+	x.ctx = x.span.In(x.ctx)
 	c.Metrics.Requested(x.ctx)
 	return x
 }
@@ -73,7 +77,7 @@ func (x *Exchange) Enter() bool {
 // Run decides, calls the provider and answers. ctx is the request's, or one
 // derived from it.
 func (x *Exchange) Run(ctx context.Context) {
-	x.ctx = ctx
+	x.ctx = x.span.In(ctx)
 	if ref := x.govern(); ref != nil {
 		x.Refuse(ref)
 		return
@@ -106,6 +110,10 @@ func (x *Exchange) govern() *refusal.Refusal {
 	x.answer.Labels = metrics.Labels{
 		Provider: x.prepared.Model.Route.Provider, Model: x.prepared.Model.ID, Tenant: x.caller.Tenant(),
 	}
+	x.span.Prepared(spans.Target{
+		Provider: x.answer.Provider, Model: x.answer.Model, UpstreamModel: x.prepared.Call.Route.UpstreamModel,
+		Tenant: x.answer.Tenant, MaxTokens: x.prepared.Call.MaxTokens, Stream: x.prepared.Chat.Stream,
+	})
 	x.tab, ref = x.c.Door.Admit(x.ctx, x.caller, x.id, x.prepared, x.c.Clock.Now)
 	if ref != nil {
 		return x.deny(ref, x.prepared.Model.ID)
@@ -161,6 +169,7 @@ func (x *Exchange) deny(ref *refusal.Refusal, model string) *refusal.Refusal {
 // Refuse answers with a refusal. A front calls it between Enter and Run only.
 func (x *Exchange) Refuse(ref *refusal.Refusal) {
 	x.answered = true
+	x.span.Refused(string(ref.Code))
 	if x.tab == nil {
 		tenant := ""
 		if x.caller != nil {
@@ -220,6 +229,7 @@ func (x *Exchange) firstContent() {
 // answers 500 when nothing was answered yet. It must be deferred.
 func (x *Exchange) End() {
 	p := recover()
+	defer x.span.End()
 	if x.entered {
 		defer x.c.running.leave()
 	}
@@ -230,6 +240,7 @@ func (x *Exchange) End() {
 		}
 		x.answer.Duration = x.c.Clock.Now().Sub(x.began)
 		x.c.Metrics.Answered(x.ctx, x.answer)
+		x.traced()
 		x.summary()
 	}
 	if p == nil {

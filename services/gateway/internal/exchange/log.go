@@ -8,9 +8,28 @@ import (
 	"net/http"
 	"runtime/debug"
 
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/spans"
 )
+
+// traced says on the request's span how the answer ended.
+func (x *Exchange) traced() {
+	a := &x.answer
+	failure := a.UpstreamCode
+	switch {
+	case failure != "" || a.Ending == metrics.Completed:
+	case a.Ending == metrics.Aborted:
+		failure = "client_left"
+	default:
+		failure = "failed"
+	}
+	x.span.Answered(spans.Ending{
+		FinishReason: x.finish, Failure: failure, InputTokens: a.PromptTokens, OutputTokens: a.CompletionTokens,
+		CostNanoUSD: a.CostNanoUSD, TTFT: a.TTFT,
+	})
+}
 
 // summary is the one line that a request leaves in the log: ids and counts.
 func (x *Exchange) summary() {

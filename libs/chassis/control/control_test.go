@@ -33,25 +33,17 @@ import (
 	"github.com/tollgate-platform/tollgate/proto/gen/tollgate/snapshot/v1/snapshotv1connect"
 )
 
-// service watches until its caller or the server ends it.
+// service answers GetPolicy with who called.
 type service struct {
 	snapshotv1connect.UnimplementedSnapshotServiceHandler
-
-	watching chan struct{}
 }
 
-func (s *service) GetPolicy(ctx context.Context, _ *snapshotv1.GetPolicyRequest) (*snapshotv1.GetPolicyResponse, error) {
+func (service) GetPolicy(ctx context.Context, _ *snapshotv1.GetPolicyRequest) (*snapshotv1.GetPolicyResponse, error) {
 	c, err := identity.From(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &snapshotv1.GetPolicyResponse{Document: []byte(c.Name)}, nil
-}
-
-func (s *service) Watch(ctx context.Context, _ *snapshotv1.WatchRequest, _ *connect.ServerStream[snapshotv1.WatchResponse]) error {
-	s.watching <- struct{}{}
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 const instance, operator = "instance-token-instance-token-instance", "operator-token-operator-token-operator"
@@ -65,12 +57,10 @@ func write(t *testing.T, path string, content []byte) {
 
 // world is a control listener on a socket.
 type world struct {
-	service *service
-	server  *http.Server
-	dir     string
-	addr    string
-	ready   atomic.Bool
-	log     *log
+	dir   string
+	addr  string
+	ready atomic.Bool
+	log   *log
 }
 
 type log struct {
@@ -81,20 +71,19 @@ type log struct {
 func (l *log) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
 func (l *log) String() string              { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
 
-func component(s *service, ready func(context.Context) error) run.Component {
-	path, handler := snapshotv1connect.NewSnapshotServiceHandler(s, wire.HandlerOptions(slog.New(slog.DiscardHandler))...)
+func component(ready func(context.Context) error) run.Component {
+	path, handler := snapshotv1connect.NewSnapshotServiceHandler(service{}, wire.HandlerOptions(slog.New(slog.DiscardHandler))...)
 	return run.Component{
 		Name: "snapshot", Routes: map[string]http.Handler{path: handler}, Ready: ready,
 		Roles: identity.Table{
 			snapshotv1connect.SnapshotServiceGetPolicyProcedure: identity.Of(identity.Instance),
-			snapshotv1connect.SnapshotServiceWatchProcedure:     identity.Of(identity.Instance),
 		},
 	}
 }
 
 func serve(t *testing.T, cfg control.Config) *world {
 	t.Helper()
-	w := &world{service: &service{watching: make(chan struct{})}, dir: t.TempDir(), log: &log{}}
+	w := &world{dir: t.TempDir(), log: &log{}}
 	w.ready.Store(true)
 	ready := func(context.Context) error {
 		if w.ready.Load() {
@@ -113,7 +102,7 @@ func serve(t *testing.T, cfg control.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := control.NewHandler([]run.Component{component(w.service, ready)}, who, ready, logger)
+	h, err := control.NewHandler([]run.Component{component(ready)}, who, ready, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,11 +110,12 @@ func serve(t *testing.T, cfg control.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.addr, w.server = l.Addr().String(), control.NewServer(h, logger)
+	w.addr = l.Addr().String()
+	server := control.NewServer(h, logger)
 	done := make(chan error, 1)
-	go func() { done <- w.server.Serve(l) }()
+	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
-		_ = w.server.Close()
+		_ = server.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
@@ -216,36 +206,11 @@ func TestNothingIsRoutedByResemblance(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsStreams guards the drain: a watch must not hold the process,
-// and a call that answers once is answered.
-func TestShutdownEndsStreams(t *testing.T) {
-	t.Parallel()
-	w := serve(t, control.Defaults(0))
-	c := w.client(t, control.ClientOptions{TokenFile: filepath.Join(w.dir, "instance")})
-	ended := make(chan error, 1)
-	go func() { // the service sends nothing, so the call lasts as long as the stream
-		stream, err := c.Watch(t.Context(), &snapshotv1.WatchRequest{})
-		if err == nil && !stream.Receive() {
-			err = stream.Err()
-		}
-		ended <- err
-	}()
-	<-w.service.watching
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := w.server.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err == nil {
-		t.Error("the stream goes on")
-	}
-}
-
 // TestTwoDeclarationsAreRefused guards that nobody widens another's entry.
 func TestTwoDeclarationsAreRefused(t *testing.T) {
 	t.Parallel()
 	who, logger := identity.InProcess{Name: "x", Role: identity.Operator}, slog.New(slog.DiscardHandler)
-	one := component(&service{}, nil)
+	one := component(nil)
 	health := run.Component{Name: "other", Roles: identity.Table{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": identity.Anyone}}
 	loose := run.Component{Name: "loose", Routes: map[string]http.Handler{"/": http.NotFoundHandler()}}
 	for want, components := range map[string][]run.Component{"served twice": {one, one}, "declared twice": {one, health}, "must be /package.Service/": {loose}} {

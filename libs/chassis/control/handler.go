@@ -9,14 +9,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
 	"github.com/tollgate-platform/tollgate/libs/chassis/run"
@@ -39,28 +36,18 @@ func Roles() identity.Table {
 	}
 }
 
-// Handler serves the control plane's procedures.
-type Handler struct {
-	routes    services
-	guarded   http.Handler
-	streaming map[string]bool // procedures that may last
-	stop      func()
-	stopping  chan struct{}
-}
-
 // NewHandler serves the routes of the components, health and reflection, each
 // procedure to the roles of its component's table and to nobody else. Ready says
 // why the whole process is unfit for traffic; health asks it for the empty
 // service, and a component's own Ready for its services. A path that no
 // component routes is a plain 404.
-func NewHandler(components []run.Component, who identity.Verifier, ready func(context.Context) error, log *slog.Logger) (*Handler, error) {
-	h := &Handler{routes: services{}, stopping: make(chan struct{})}
-	h.stop = sync.OnceFunc(func() { close(h.stopping) })
+func NewHandler(components []run.Component, who identity.Verifier, ready func(context.Context) error, log *slog.Logger) (http.Handler, error) {
+	routes := services{}
 	checks := checker{"": ready}
 	var served []string
 	for _, c := range components {
 		for _, path := range slices.Sorted(maps.Keys(c.Routes)) {
-			if err := h.routes.add(path, c.Routes[path]); err != nil {
+			if err := routes.add(path, c.Routes[path]); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Name, err)
 			}
 			name := strings.Trim(path, "/")
@@ -70,57 +57,22 @@ func NewHandler(components []run.Component, who identity.Verifier, ready func(co
 	}
 	slices.Sort(served)
 	small := []connect.HandlerOption{connect.WithReadMaxBytes(maxSmallMessage)}
-	h.routes.own(grpchealth.NewHandler(checks, small...))
+	routes.own(grpchealth.NewHandler(checks, small...))
 	reflector := grpcreflect.NewStaticReflector(served...)
-	h.routes.own(grpcreflect.NewHandlerV1(reflector, small...))
-	h.routes.own(grpcreflect.NewHandlerV1Alpha(reflector, small...))
+	routes.own(grpcreflect.NewHandlerV1(reflector, small...))
+	routes.own(grpcreflect.NewHandlerV1Alpha(reflector, small...))
 	table, err := Merge(components)
 	if err != nil {
 		return nil, err
 	}
-	h.streaming = streaming(table)
-	h.guarded = identity.Guard(who, table, log, h.routes)
-	return h, nil
-}
-
-// ServeHTTP serves one call. A stream ends when the handler is stopped.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if _, routed := h.routes[prefix(r.URL.Path)]; !routed {
-		w.WriteHeader(http.StatusNotFound)
-		return
-	}
-	if h.streaming[r.URL.Path] {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		go func() {
-			select {
-			case <-h.stopping:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		r = r.WithContext(ctx)
-	}
-	h.guarded.ServeHTTP(w, r)
-}
-
-// StopStreams ends every stream, which would keep the server from shutting
-// down; calls that answer once go on. Their clients open another, elsewhere.
-func (h *Handler) StopStreams() { h.stop() }
-
-// streaming finds the procedures that are streams in the linked contracts.
-func streaming(t identity.Table) map[string]bool {
-	out := map[string]bool{}
-	for procedure := range t {
-		name := strings.ReplaceAll(strings.Trim(procedure, "/"), "/", ".")
-		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-		if err != nil {
-			continue // a contract that isn't linked has no handler either
+	guarded := identity.Guard(who, table, log, routes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, routed := routes[prefix(r.URL.Path)]; !routed {
+			w.WriteHeader(http.StatusNotFound)
+			return
 		}
-		m, ok := d.(protoreflect.MethodDescriptor)
-		out[procedure] = ok && (m.IsStreamingServer() || m.IsStreamingClient())
-	}
-	return out
+		guarded.ServeHTTP(w, r)
+	}), nil
 }
 
 // Merge gives the one table of a listener: every component's and Roles. A

@@ -53,19 +53,18 @@ func Listen(ctx context.Context, c Config, addr string, log *slog.Logger) (net.L
 }
 
 // NewServer serves a handler on a listener of Listen, HTTP/1.1 and HTTP/2 with
-// and without TLS. Streams have no total deadline; Shutdown ends them first.
-func NewServer(h *Handler, log *slog.Logger) *http.Server {
+// and without TLS. Streams have no total deadline: a
+// handler that may last ends its own when the server shuts down.
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{
+	return &http.Server{
 		Handler: h, Protocols: protocols,
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	server.RegisterOnShutdown(h.StopStreams)
-	return server
 }
 
 // certificate follows its two files. A handshake is rare enough to look.

@@ -36,7 +36,7 @@ func (s *servers) ending(ctx context.Context) <-chan struct{} {
 			s.ends = map[*http.Server]chan struct{}{}
 		}
 		s.ends[server] = end
-		server.RegisterOnShutdown(func() { close(end) })
+		server.RegisterOnShutdown(sync.OnceFunc(func() { close(end) })) // Shutdown may be called twice
 	}
 	return end
 }

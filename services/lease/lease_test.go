@@ -58,7 +58,7 @@ func setup(t *testing.T) *bench {
 	}
 	b.account, b.key = a.ID, key.ID
 	if b.service, err = lease.New(lease.Defaults(), lease.Deps{
-		Reservations: b.ledger, Sweeps: b.ledger, Ping: b.ledger.Ping,
+		Reservations: b.ledger, Leases: b.ledger, Sweeps: b.ledger, Ping: b.ledger.Ping,
 		Log: slog.New(slog.NewTextHandler(b.log, nil)), Meter: noop.Meter{},
 	}); err != nil {
 		t.Fatal(err)
@@ -161,8 +161,11 @@ func TestWireRefusesWhatBreaksTheContract(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := b.Acquire(t.Context(), &leasev1.AcquireRequest{AcquireId: ident.New().String(), AccountId: b.account.String(), WantUnits: 1, TtlNanos: 1}); connect.CodeOf(err) != connect.CodeUnimplemented {
-		t.Errorf("leases are not built yet: %v", err)
+	if _, err := b.CreateHold(t.Context(), &leasev1.CreateHoldRequest{
+		HoldId: ident.New().String(), AccountId: b.account.String(), KeyId: b.key.String(), Endpoint: "stream", Model: "m", Reason: "r",
+		Fingerprint: make([]byte, 32), ExpiryNanos: 1, ApprovalValidNanos: 1, MaxPending: 1,
+	}); connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Errorf("holds are not built yet: %v", err)
 	}
 	a, err := b.ledger.Account(t.Context(), b.account)
 	if err != nil || a.OpenCount != 0 || a.Balance != 1000 {
@@ -205,6 +208,79 @@ func TestSweepsBillWhatLapsed(t *testing.T) {
 	run("prune_retention")
 	if held, err := b.ledger.Conservation(t.Context(), b.account); err != nil || !held.Holds() {
 		t.Errorf("conservation %+v, %v", held, err)
+	}
+}
+
+// TestLeaseOverTheWire walks a lease's life: every field that the domain answers
+// arrives, refusals as data and faults with their reason.
+func TestLeaseOverTheWire(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := t.Context()
+	acquire := func(account ident.ID, want int64) *leasev1.AcquireResponse {
+		t.Helper()
+		res, err := b.Acquire(ctx, &leasev1.AcquireRequest{AcquireId: ident.New().String(), AccountId: account.String(), WantUnits: want, TtlNanos: int64(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	l := acquire(b.account, 2000).GetLease()
+	if l.GetGrantedUnits() != 500 || l.GetFence() != 1 || l.GetAccountId() != b.account.String() || l.GetExpiresAtUnixNanos() != b.clock.Now().Add(time.Minute).UnixNano() ||
+		l.GetEvidence().GetRemainingUnits() != 1000 || l.GetEvidence().PeriodEndUnixNanos != nil {
+		t.Fatalf("lease %v", l)
+	}
+	ext, err := b.Extend(ctx, &leasev1.ExtendRequest{LeaseId: l.GetLeaseId(), Fence: 1, TtlNanos: int64(2 * time.Minute)})
+	if err != nil || ext.GetExpiresAtUnixNanos() != b.clock.Now().Add(2*time.Minute).UnixNano() {
+		t.Fatalf("extended %v, %v", ext, err)
+	}
+	next := &leasev1.ConsolidateRequest{
+		LeaseId: l.GetLeaseId(), Fence: 1, UnspentUnits: 400, AcquireId: ident.New().String(), WantUnits: 100, NeededUnits: 901, TtlNanos: int64(time.Minute),
+	}
+	refused, err := b.Consolidate(ctx, next)
+	if r := refused.GetRefusal(); err != nil || r.GetReason() != leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_BALANCE_INSUFFICIENT || r.GetEvidence().GetRemainingUnits() != 900 {
+		t.Fatalf("more than there is: %v, %v", refused, err)
+	}
+	next.NeededUnits = 450
+	consolidated, err := b.Consolidate(ctx, next)
+	if err != nil || consolidated.GetLease().GetGrantedUnits() != 450 || consolidated.GetLease().GetFence() != 2 {
+		t.Fatalf("consolidated %v, %v", consolidated, err)
+	}
+	if _, err := b.Release(ctx, &leasev1.ReleaseRequest{LeaseId: l.GetLeaseId(), Fence: 2}); connect.CodeOf(err) != connect.CodeAlreadyExists {
+		t.Errorf("another fence: %v", err)
+	}
+	res, err := b.Release(ctx, &leasev1.ReleaseRequest{LeaseId: consolidated.GetLease().GetLeaseId(), Fence: 2, UnspentUnits: 440})
+	if err != nil || res.GetCreditedUnits() != 440 || res.GetSettlementLossUnits() != 10 {
+		t.Errorf("released %v, %v", res, err)
+	}
+	if r := acquire(ident.Derive("nobody"), 1).GetRefusal(); r.GetReason() != leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT || r.GetEvidence() != nil {
+		t.Errorf("nobody's: %v", r)
+	}
+	if held, err := b.ledger.Conservation(ctx, b.account); err != nil || !held.Holds() || held.SettlementLoss != 110 {
+		t.Errorf("conservation %+v, %v", held, err)
+	}
+}
+
+// TestReclaimEndsWhatNobodyReleased: what is forfeited is in the log.
+func TestReclaimEndsWhatNobodyReleased(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := b.Acquire(t.Context(), &leasev1.AcquireRequest{AcquireId: ident.New().String(), AccountId: b.account.String(), WantUnits: 70, TtlNanos: int64(time.Minute)}); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Advance(time.Minute + ledger.ReclaimGrace)
+	for _, j := range b.service.Jobs {
+		if j.Name == "reclaim_leases" {
+			if err := j.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !strings.Contains(b.log.String(), "forfeited_units=70") {
+		t.Errorf("log: %s", b.log)
+	}
+	if a, err := b.ledger.Account(t.Context(), b.account); err != nil || a.SettlementLoss != 70 || a.Balance != 930 {
+		t.Errorf("account %+v, %v", a, err)
 	}
 }
 

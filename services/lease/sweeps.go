@@ -19,7 +19,7 @@ type sweeps struct {
 	ledger ledger.Sweeps
 	log    *slog.Logger
 
-	lapsed, lapsedUnits, pruned metric.Int64Counter
+	lapsed, lapsedUnits, reclaimed, forfeited, pruned metric.Int64Counter
 }
 
 func (s *sweeps) instruments(m metric.Meter) (err error) {
@@ -27,6 +27,12 @@ func (s *sweeps) instruments(m metric.Meter) (err error) {
 		return fmt.Errorf("make instruments: %w", err)
 	}
 	if s.lapsedUnits, err = m.Int64Counter("tollgate_ledger_swept_units_total", metric.WithDescription("Units billed by the lapse sweep.")); err != nil {
+		return fmt.Errorf("make instruments: %w", err)
+	}
+	if s.reclaimed, err = m.Int64Counter("tollgate_ledger_reclaimed_leases_total", metric.WithDescription("Leases ended by the sweep because their holder did not release them.")); err != nil {
+		return fmt.Errorf("make instruments: %w", err)
+	}
+	if s.forfeited, err = m.Int64Counter("tollgate_ledger_forfeited_units_total", metric.WithDescription("Units of reclaimed leases that nothing was billed to: settlement loss, unless their usage still arrives.")); err != nil {
 		return fmt.Errorf("make instruments: %w", err)
 	}
 	if s.pruned, err = m.Int64Counter("gw_ledger_reservations_pruned_total", metric.WithDescription("Rows deleted by retention.")); err != nil {
@@ -49,6 +55,25 @@ func (s *sweeps) lapse(ctx context.Context) error {
 		}
 		if r.Waiting {
 			s.log.InfoContext(ctx, "the lapse sweep gives cut-off owners one time to live")
+		}
+		if !r.More {
+			return nil
+		}
+	}
+	return nil
+}
+
+// reclaim ends expired leases that nobody released.
+func (s *sweeps) reclaim(ctx context.Context) error {
+	for range maxBatches {
+		r, err := s.ledger.ReclaimLeases(ctx, s.cfg.Batch)
+		if err != nil {
+			return fmt.Errorf("reclaim leases: %w", err)
+		}
+		if r.Done > 0 {
+			s.reclaimed.Add(ctx, int64(r.Done))
+			s.forfeited.Add(ctx, r.Units)
+			s.log.WarnContext(ctx, "reclaimed leases that were not released", slog.Int("leases", r.Done), slog.Int64("forfeited_units", r.Units))
 		}
 		if !r.More {
 			return nil

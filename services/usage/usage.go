@@ -1,6 +1,6 @@
-// Package usage is the service that answers what was used: an account's own
-// quota and spend, its billed requests, and the audit of the books. Ingest of
-// leased usage and the decision record come with their own issues.
+// Package usage is the service that records what leased work cost and answers
+// what was used: an account's own quota and spend, its billed requests, and the
+// audit of the books. The decision record comes with its own issue.
 //
 // New opens nothing and starts nothing; the service is stateless over the
 // ledger, and River elects the replica that audits.
@@ -34,6 +34,7 @@ type Config struct {
 // Deps are given, never looked up, and not ours to close.
 type Deps struct {
 	Queries ledger.UsageQueries
+	Sink    ledger.UsageSink
 	Ping    func(ctx context.Context) error
 	Log     *slog.Logger
 	Meter   metric.Meter
@@ -62,7 +63,11 @@ func New(cfg Config, deps Deps) (Service, error) {
 	if a.audited, err = deps.Meter.Int64Counter("tollgate_ledger_accounts_audited_total", metric.WithDescription("Accounts whose books were recomputed from rows.")); err != nil {
 		return Service{}, fmt.Errorf("make instruments: %w", err)
 	}
-	path, handler := usagev1connect.NewUsageServiceHandler(rpc.New(deps.Queries), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
+	sink, err := newCounted(deps.Sink, deps.Meter)
+	if err != nil {
+		return Service{}, err
+	}
+	path, handler := usagev1connect.NewUsageServiceHandler(rpc.New(deps.Queries, sink), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
 	return Service{
 		Component: run.Component{Name: "usage", Routes: map[string]http.Handler{path: handler}, Roles: rpc.Roles(), Ready: deps.Ping},
 		Jobs:      []jobs.Job{{Name: "audit_conservation", Every: cfg.AuditEvery, Timeout: 10 * time.Minute, Run: a.run}},

@@ -64,7 +64,8 @@ func spent(t *testing.T) ledger.Ledger {
 
 func setup(t *testing.T, q ledger.UsageQueries, log *slog.Logger) (usage.Service, usagev1connect.UsageServiceClient) {
 	t.Helper()
-	s, err := usage.New(usage.Config{AuditEvery: time.Minute}, usage.Deps{Queries: q, Log: log, Meter: noop.Meter{}})
+	sink, _ := q.(ledger.UsageSink) // a fake answers queries only
+	s, err := usage.New(usage.Config{AuditEvery: time.Minute}, usage.Deps{Queries: q, Sink: sink, Log: log, Meter: noop.Meter{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +106,78 @@ func TestUsageOverTheWire(t *testing.T) {
 	}
 	if records != 5 || total != 500 {
 		t.Errorf("%d records of %d units", records, total)
+	}
+}
+
+// TestIngestOverTheWire: every event is counted once, every field is stored, and
+// a rejection has its reason.
+func TestIngestOverTheWire(t *testing.T) {
+	t.Parallel()
+	l := spent(t)
+	_, c := setup(t, l, slog.New(slog.DiscardHandler))
+	account, key := ident.Account("acme"), ident.Key("acme", "main")
+	granted, err := l.Acquire(t.Context(), ledger.Acquire{ID: ident.New(), Account: account, Want: 50, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := granted.Lease
+	at := open.ExpiresAt.Add(-time.Minute)
+	prompt := int64(4)
+	event := func(units, overage int64) *usagev1.UsageEvent {
+		return &usagev1.UsageEvent{
+			RequestId: ident.New().String(), AccountId: account.String(), KeyId: key.String(), Units: units, OverageUnits: overage, Items: 3,
+			Source:               &usagev1.UsageEvent_Leased{Leased: &usagev1.LeasedSource{LeaseId: open.ID.String(), Fence: open.Fence}},
+			CommittedAtUnixNanos: at.UnixNano(), PolicyRevision: strings.Repeat("ab", 32), Dimensions: &commonv1.Dimensions{Model: "m", PromptTokens: &prompt},
+		}
+	}
+	leased, tooMuch, overage, half := event(30, 4), event(30, 0), event(7, 7), event(7, 3)
+	overage.Source, half.Source = &usagev1.UsageEvent_Overage{Overage: &usagev1.OverageSource{}}, &usagev1.UsageEvent_Overage{Overage: &usagev1.OverageSource{}}
+	overage.KeyId, overage.PolicyRevision = "", ""
+	fenced := event(1, 0)
+	fenced.GetLeased().Fence++
+	batch := &usagev1.IngestRequest{Events: []*usagev1.UsageEvent{leased, tooMuch, overage, half, fenced, leased}}
+	res, err := c.Ingest(t.Context(), batch)
+	if err != nil || res.GetAccepted() != 2 || res.GetDuplicate() != 1 || res.GetUnattributed() != 1 || len(res.GetRejected()) != 3 {
+		t.Fatalf("ingested %v, %v", res, err)
+	}
+	for i, want := range map[int]usagev1.RejectionReason{
+		0: usagev1.RejectionReason_REJECTION_REASON_NO_CAPACITY, 1: usagev1.RejectionReason_REJECTION_REASON_OUT_OF_DOMAIN, 2: usagev1.RejectionReason_REJECTION_REASON_FENCED,
+	} {
+		if got := res.GetRejected()[i]; got.GetReason() != want || got.GetRequestId() != []string{tooMuch.GetRequestId(), half.GetRequestId(), fenced.GetRequestId()}[i] {
+			t.Errorf("rejection %d: %v", i, got)
+		}
+	}
+	again, err := c.Ingest(t.Context(), batch)
+	if err != nil || again.GetAccepted() != 0 || again.GetDuplicate() != 3 {
+		t.Errorf("again %v, %v", again, err)
+	}
+	page, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, r := range page.GetRecords() {
+		switch r.GetRequestId() {
+		case leased.GetRequestId():
+			found++
+			if r.GetSource() != usagev1.UsageSource_USAGE_SOURCE_LEASED || r.GetOutcome() != commonv1.Outcome_OUTCOME_UNSPECIFIED || r.GetBill().GetUnits() != 30 ||
+				r.GetBill().GetOverageUnits() != 4 || r.GetItems() != 3 || r.GetKeyId() != key.String() || r.GetPolicyRevision() != strings.Repeat("ab", 32) ||
+				r.GetDimensions().GetPromptTokens() != 4 || r.GetDimensions().CompletionTokens != nil || r.GetCommittedAtUnixNanos() != at.UnixNano() {
+				t.Errorf("leased record %v", r)
+			}
+		case overage.GetRequestId():
+			found++
+			if r.GetSource() != usagev1.UsageSource_USAGE_SOURCE_OVERAGE || r.GetBill().GetOverageUnits() != 7 || r.GetKeyId() != "" {
+				t.Errorf("overage record %v", r)
+			}
+		}
+	}
+	if held, err := l.Conservation(t.Context(), account); err != nil || !held.Holds() || found != 2 {
+		t.Errorf("%d found, conservation %+v, %v", found, held, err)
+	}
+	leased.Units = -1
+	if _, err := c.Ingest(t.Context(), batch); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a batch that breaks the wire's rules: %v", err)
 	}
 }
 

@@ -33,7 +33,9 @@ type Handler struct {
 }
 
 // New makes a Handler over the ledger.
-func New(q ledger.UsageQueries, sink ledger.UsageSink) *Handler { return &Handler{queries: q, sink: sink} }
+func New(q ledger.UsageQueries, sink ledger.UsageSink) *Handler {
+	return &Handler{queries: q, sink: sink}
+}
 
 // GetUsage answers an account's own quota and spend.
 func (h *Handler) GetUsage(ctx context.Context, req *usagev1.GetUsageRequest) (*usagev1.GetUsageResponse, error) {

@@ -1,0 +1,50 @@
+package usage
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+)
+
+// counted is a sink whose reports are counted.
+type counted struct {
+	ledger.UsageSink
+
+	events, unattributed metric.Int64Counter
+}
+
+func newCounted(sink ledger.UsageSink, m metric.Meter) (*counted, error) {
+	c := &counted{UsageSink: sink}
+	var err error
+	if c.events, err = m.Int64Counter("tollgate_usage_events_total", metric.WithDescription("Ingested usage events by outcome: accepted, duplicate, or the reason of a rejection. A rejected one is billed to nobody: find the instance that sent it.")); err != nil {
+		return nil, fmt.Errorf("make instruments: %w", err)
+	}
+	if c.unattributed, err = m.Int64Counter("tollgate_usage_unattributed_events_total", metric.WithDescription("Accepted events whose key the account does not have.")); err != nil {
+		return nil, fmt.Errorf("make instruments: %w", err)
+	}
+	return c, nil
+}
+
+// Ingest records events and counts what became of them.
+func (c *counted) Ingest(ctx context.Context, events []ledger.IngestEvent) (ledger.IngestReport, error) {
+	report, err := c.UsageSink.Ingest(ctx, events)
+	if err != nil {
+		return report, err
+	}
+	count := func(outcome string, n int) {
+		if n > 0 {
+			c.events.Add(ctx, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+		}
+	}
+	count("accepted", report.Accepted)
+	count("duplicate", report.Duplicate)
+	for _, r := range report.Rejected {
+		count(string(r.Reason), 1)
+	}
+	c.unattributed.Add(ctx, int64(report.Unattributed))
+	return report, nil
+}

@@ -21,7 +21,7 @@ func TestTheProcessServesAuditsAndDrains(t *testing.T) {
 	dsn := pgtest.DSN(t, migrate)
 	r := processtest.Start(t, program(), processtest.Dir(t, settingsFile), "TOLLGATE_DATABASE_URL="+dsn)
 	r.Until("ready", func() bool { status, _ := r.Ops("/health/ready"); return status == 200 })
-	const procedure = "/tollgate.usage.v1.UsageService/GetAccountUsage"
+	const procedure = "/tollgate.usage.v1.UsageService/GetUsage"
 	const unknown = `{"accountId":"000102030405060708090a0b0c0d0e0f"}`
 	if status, body := r.Call(procedure, "", unknown); status != 401 {
 		t.Errorf("without a token: %d %s", status, body)

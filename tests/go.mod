@@ -5,15 +5,18 @@ go 1.26.0
 require (
 	buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go v1.36.12-20260825204119-511051f7f437.2
 	buf.build/go/protovalidate v1.4.0
+	connectrpc.com/connect v1.21.1
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/tollgate-platform/tollgate/proto v0.0.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	google.golang.org/protobuf v1.36.12
+	pgregory.net/rapid v1.3.0
 )
 
 require (
-	connectrpc.com/connect v1.21.1 // indirect
 	connectrpc.com/connect/v2 v2.0.0 // indirect
+	connectrpc.com/grpchealth v1.5.0 // indirect
+	connectrpc.com/grpcreflect v1.3.1 // indirect
 	connectrpc.com/validate v0.9.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
@@ -60,6 +63,7 @@ require (
 	github.com/tollgate-platform/tollgate/libs/testkit v0.0.0
 	github.com/tollgate-platform/tollgate/services/admin v0.0.0
 	github.com/tollgate-platform/tollgate/services/lease v0.0.0
+	github.com/tollgate-platform/tollgate/services/receipts v0.0.0
 	github.com/tollgate-platform/tollgate/services/snapshot v0.0.0
 	github.com/tollgate-platform/tollgate/services/usage v0.0.0
 	github.com/tollgate-platform/tollgate/sql v0.0.0 // indirect

@@ -52,11 +52,26 @@ func (w *world) lended(slug string) tenant {
 func leasedTampered(w *world) {
 	acme := w.lended("acme")
 	for _, name := range [][2]string{
-		{"leases", "granted"}, {"leases", "used"}, {"leases", "from_allowance"}, {"leases", "from_topup"},
-		{"leases", "credited"}, {"leases", "expired"}, {"leases", "loss"}, {"leases", "account_n"}, {"leases", "state"},
-		{"accounts", "settlement_loss"}, {"accounts", "open_units"}, {"accounts", "open_topup"}, {"accounts", "open_allowance"},
-		{"accounts", "allowance_spent"}, {"accounts", "usage_recorded"}, {"accounts", "overage_recorded"},
-		{"usage_events", "units"}, {"usage_events", "overage_units"}, {"day_totals", "units"}, {"day_totals", "overage_units"},
+		{"leases", "granted"},
+		{"leases", "used"},
+		{"leases", "from_allowance"},
+		{"leases", "from_topup"},
+		{"leases", "credited"},
+		{"leases", "expired"},
+		{"leases", "loss"},
+		{"leases", "account_n"},
+		{"leases", "state"},
+		{"accounts", "settlement_loss"},
+		{"accounts", "open_units"},
+		{"accounts", "open_topup"},
+		{"accounts", "open_allowance"},
+		{"accounts", "allowance_spent"},
+		{"accounts", "usage_recorded"},
+		{"accounts", "overage_recorded"},
+		{"usage_events", "units"},
+		{"usage_events", "overage_units"},
+		{"day_totals", "units"},
+		{"day_totals", "overage_units"},
 	} {
 		if err := w.Exec(fmt.Sprintf("UPDATE %s SET %s = %s + 1", name[0], name[1], name[1])); err != nil {
 			continue // the schema itself caught it

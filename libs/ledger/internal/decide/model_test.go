@@ -25,6 +25,7 @@ type bank struct {
 	minutes map[MinuteKey]Minute
 	days    map[DayKey]DayDelta
 	events  []Event
+	leases  map[ident.ID]Lease
 }
 
 func newBank(t *rapid.T, n ledger.NewAccount, now time.Time) *bank {
@@ -36,6 +37,7 @@ func newBank(t *rapid.T, n ledger.NewAccount, now time.Time) *bank {
 	return &bank{
 		t: t, now: now.UnixNano(), account: a, key: Key{ID: ident.Key("a", "k"), AccountN: 1},
 		rows: map[ident.ID]Reservation{}, minutes: map[MinuteKey]Minute{}, days: map[DayKey]DayDelta{},
+		leases: map[ident.ID]Lease{},
 	}
 }
 
@@ -76,6 +78,14 @@ func (b *bank) load(s *State) {
 		m := b.minutes[key]
 		s.AddMinute(&m)
 	}
+	for id := range b.leases {
+		l := b.leases[id]
+		l.fresh, l.changed = false, false
+		s.AddLease(&l)
+	}
+	for i := range b.events {
+		s.AddRecorded(b.events[i].Request, b.events[i].Source)
+	}
 }
 
 func (b *bank) store(s *State) {
@@ -99,6 +109,9 @@ func (b *bank) store(s *State) {
 		b.days[d.DayKey] = total
 	}
 	b.events = append(b.events, w.Events...)
+	for _, l := range append(append([]*Lease{}, w.Leased...), w.Leases...) {
+		b.leases[l.ID] = *l
+	}
 }
 
 // sums recomputes everything from the rows.
@@ -114,6 +127,19 @@ func (b *bank) sums() Rows {
 		rows.OpenOverage += r.FromOverage
 		if r.Epoch == b.account.Epoch {
 			rows.OpenAllowance += r.FromAllowance
+		}
+	}
+	for _, l := range b.leases {
+		if l.State != LeaseActive {
+			rows.LeaseLoss += l.Loss
+			continue
+		}
+		rows.LeaseGranted += l.Granted
+		rows.LeaseUsed += l.Used
+		_, allowance, topUp := l.unspent()
+		rows.LeaseTopUp += topUp
+		if l.Epoch == b.account.Epoch {
+			rows.LeaseAllowance += allowance
 		}
 	}
 	for _, e := range b.events {
@@ -149,6 +175,7 @@ func (b *bank) mustConserve(after string) {
 	if !b.account.sound() {
 		b.t.Fatalf("after %s: %+v", after, b.account)
 	}
+	b.mustSplit(after)
 }
 
 // sweep lapses what is due.
@@ -166,7 +193,7 @@ func (b *bank) sweep() {
 
 // frozen is everything stored, for comparison.
 func (b *bank) frozen() string {
-	return fmt.Sprintf("%+v|%v|%v|%v|%v", b.account, b.rows, b.minutes, b.days, b.events)
+	return fmt.Sprintf("%+v|%v|%v|%v|%v|%v", b.account, b.rows, b.minutes, b.days, b.events, b.leases)
 }
 
 func (b *bank) reserve(units int64) ledger.Reserve {

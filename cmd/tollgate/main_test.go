@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/allinone"
 	"github.com/tollgate-platform/tollgate/libs/chassis/config"
-	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 // run executes one command line in this process.
@@ -24,7 +24,7 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 // start-up, with exit code 0.
 func TestHelpEverywhere(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "serve", "migrate", "demo", "mock-provider", "receipts", "receipts verify", "version"} {
+	for _, command := range []string{"", "serve", "migrate", "demo", "bench", "mock-provider", "receipts", "receipts verify", "version"} {
 		code, out, errs := run(t, nil, append(strings.Fields(command), "--help")...)
 		if code != 0 || errs != "" || !strings.Contains(out, "Usage: tollgate") {
 			t.Errorf("%q --help: exit %d\n%s%s", command, code, out, errs)
@@ -49,7 +49,7 @@ func TestCommandLineFaults(t *testing.T) {
 // process and names file and line, or the variable.
 func TestEveryMisspeltSettingIsRefused(t *testing.T) {
 	t.Parallel()
-	cfg := gateway.Defaults()
+	cfg := allinone.Defaults()
 	keys := config.Keys(&cfg)
 	if len(keys) < 60 {
 		t.Fatalf("only %d settings: the struct's tags are gone", len(keys))

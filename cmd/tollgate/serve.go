@@ -13,13 +13,12 @@ import (
 	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/sample"
 	"github.com/tollgate-platform/tollgate/libs/chassis/config"
 	"github.com/tollgate-platform/tollgate/libs/chassis/telemetry"
-	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 // settings are the flags that find the configuration.
 type settings struct {
 	Config string `placeholder:"FILE" help:"The configuration file; else TOLLGATE_CONFIG, else ./config/default.toml, else a sample written to <data>/config."`
-	Data   string `default:"./data" placeholder:"DIR" help:"The folder of the ledger, the receipts and the issuer secret."`
+	Data   string `default:"./data" placeholder:"DIR" help:"The folder of the ledger, the receipts, the issuer secret and the tokens."`
 }
 
 // maxConfigBytes bounds the configuration file.
@@ -35,7 +34,7 @@ func (s settings) load(p *process) (allinone.Options, error) {
 	if err != nil {
 		return allinone.Options{}, err
 	}
-	cfg := gateway.Defaults()
+	cfg := allinone.Defaults()
 	if err := config.Load(&cfg, config.Source{Name: path, File: file, Environ: p.environ}); err != nil {
 		return allinone.Options{}, &exitError{2, fmt.Errorf("configuration:\n%w", err)}
 	}
@@ -114,6 +113,9 @@ func (c serveCommand) Run(p *process) error {
 	fmt.Fprintf(p.stdout, "tollgate serves %s", s.URL())
 	if ops := s.OpsURL(); ops != "" {
 		fmt.Fprintf(p.stdout, ", operations %s", ops)
+	}
+	if url := s.ControlURL(); url != "" {
+		fmt.Fprintf(p.stdout, ", control %s", url)
 	}
 	fmt.Fprintln(p.stdout)
 	var failed error

@@ -65,5 +65,5 @@ tenants:
 // Serve starts tollgate serve on the site.
 func (s Site) Serve(t testing.TB, env ...string) *Process {
 	t.Helper()
-	return Start(t, s.Dir, append([]string{"TOLLGATE__SERVER__OPS_PORT=0"}, env...), "serve", "--data", s.Data)
+	return Start(t, s.Dir, append([]string{"TOLLGATE__SERVER__OPS_PORT=0", "TOLLGATE__CONTROL__PORT=0"}, env...), "serve", "--data", s.Data)
 }

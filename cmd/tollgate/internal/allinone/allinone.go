@@ -36,18 +36,18 @@ import (
 
 // Options are what a server is started from.
 type Options struct {
-	Config    gateway.Config
+	Config    Config
 	ConfigDir string // models.yaml, tenants.yaml and key files resolve here
-	DataDir   string // the ledger, receipts and the issuer secret resolve here
+	DataDir   string // the ledger, receipts, the issuer secret and tokens resolve here
 	Log       *slog.Logger
 	// LookupEnv reads the environment: provider keys, tenant keys, the DSN.
 	LookupEnv func(name string) (string, bool)
 	// Clock is policy time on the embedded ledger and the gateway's own; nil is
 	// the wall clock. PostgreSQL decides by its own.
 	Clock clock.Clock
-	// Listen and OpsListen replace the configured addresses, "127.0.0.1:0" for
-	// any free port.
-	Listen, OpsListen string
+	// Listen, OpsListen and ControlListen replace the configured addresses,
+	// "127.0.0.1:0" for any free port.
+	Listen, OpsListen, ControlListen string
 	// Reservations wraps the ledger's reservations, for tests of lost answers.
 	Reservations func(ledger.Reservations) ledger.Reservations
 }
@@ -62,9 +62,10 @@ type Server struct {
 	jobs    *jobs.Runner
 	metrics *telemetry.Metrics
 
-	public, ops net.Listener
-	servers     []*http.Server
-	served      chan error
+	handler              http.Handler // nil without a control listener
+	public, ops, control net.Listener
+	servers              []*http.Server
+	served               chan error
 }
 
 // Limits of the HTTP servers. A streamed answer has no total deadline: each
@@ -110,7 +111,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if err := s.listen(ctx); err != nil {
-		return nil, errors.Join(err, s.group.Stop(ctx))
+		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	return s, nil
 }
@@ -132,11 +133,11 @@ func (s *Server) wire() ([]run.Component, error) {
 	s.tenants = admin.NewTenants(s.tenantsOptions(issuer))
 
 	sweepEvery := time.Duration(cfg.Ledger.SweepIntervalSecs) * time.Second
-	leases, err := lease.New(leaseConfig(cfg), lease.Deps{Reservations: s.ledger, Sweeps: s.ledger, Log: o.Log, Meter: s.metrics.Meter("lease")})
+	leases, err := lease.New(leaseConfig(cfg.Config), lease.Deps{Reservations: s.ledger, Leases: s.ledger, Sweeps: s.ledger, Log: o.Log, Meter: s.metrics.Meter("lease")})
 	if err != nil {
 		return nil, err
 	}
-	usages, err := usage.New(usage.Config{AuditEvery: max(sweepEvery, 5*time.Minute)}, usage.Deps{Queries: s.ledger, Log: o.Log, Meter: s.metrics.Meter("usage")})
+	usages, err := usage.New(usage.Config{AuditEvery: max(sweepEvery, 5*time.Minute)}, usage.Deps{Queries: s.ledger, Sink: s.ledger, Log: o.Log, Meter: s.metrics.Meter("usage")})
 	if err != nil {
 		return nil, err
 	}
@@ -146,9 +147,9 @@ func (s *Server) wire() ([]run.Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshots := snapshot.New(snapshot.Deps{Snapshots: s.ledger, Keys: s.ledger, Policies: s.ledger, Log: o.Log})
+	snapshots := snapshot.New(snapshot.Deps{Snapshots: s.ledger, Keys: s.ledger, Policies: s.ledger, Changes: s.ledger, Log: o.Log})
 	passes := slices.Concat(leases.Jobs, usages.Jobs, admins.Jobs)
-	return []run.Component{
+	components := []run.Component{
 		{Name: "ledger", Close: func(context.Context) error { return s.ledger.Close() }},
 		{Name: "telemetry", Close: s.metrics.Close},
 		evidence.Component(),
@@ -165,7 +166,15 @@ func (s *Server) wire() ([]run.Component, error) {
 			Open:  func(ctx context.Context) error { return s.startJobs(ctx, passes) },
 			Close: func(ctx context.Context) error { return s.jobs.Stop(ctx) },
 		},
-	}, nil
+	}
+	if o.controlled() {
+		watched, err := s.wireControl(components)
+		if err != nil {
+			return nil, err
+		}
+		components = append(components, watched)
+	}
+	return components, nil
 }
 
 func (s *Server) startJobs(ctx context.Context, passes []jobs.Job) (err error) {
@@ -208,7 +217,7 @@ func (s *Server) wireGateway(issuer *auth.Issuer, evidence *receipts.Service) er
 	if evidence.Enabled() {
 		deps.Receipts = evidence
 	}
-	s.gateway, err = gateway.New(cfg, deps)
+	s.gateway, err = gateway.New(cfg.Config, deps)
 	return err
 }
 
@@ -243,43 +252,44 @@ func (s *Server) listen(ctx context.Context) (err error) {
 	if s.public, err = lc.Listen(ctx, "tcp", public); err != nil {
 		return fmt.Errorf("server.bind_addr, server.port: cannot listen on %s: %w", public, err)
 	}
-	front := s.serve(s.public, s.gateway.Handler())
+	front := s.server(s.public, s.gateway.Handler())
 	front.ConnContext = s.gateway.ConnContext
 	front.RegisterOnShutdown(s.gateway.StopServing)
+	s.serveOn(s.public, front)
 	if ops != "" {
 		if s.ops, err = lc.Listen(ctx, "tcp", ops); err != nil {
-			return errors.Join(fmt.Errorf("server.ops_bind_addr, server.ops_port: cannot listen on %s: %w", ops, err), s.public.Close())
+			return fmt.Errorf("server.ops_bind_addr, server.ops_port: cannot listen on %s: %w", ops, err)
 		}
-		s.serve(s.ops, s.gateway.OpsHandler())
+		s.serveOn(s.ops, s.server(s.ops, s.gateway.OpsHandler()))
 	}
-	for i, l := range []net.Listener{s.public, s.ops} {
-		if l == nil {
-			continue
-		}
-		server := s.servers[i]
-		go func() {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				select {
-				case s.served <- fmt.Errorf("serve %s: %w", l.Addr(), err):
-				default:
-				}
-			}
-		}()
+	if s.handler != nil {
+		return s.listenControl(ctx)
 	}
 	return nil
 }
 
-func (s *Server) serve(l net.Listener, h http.Handler) *http.Server {
+// serveOn serves until Stop; the server's end before that is reported.
+func (s *Server) serveOn(l net.Listener, server *http.Server) {
+	s.servers = append(s.servers, server)
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			select {
+			case s.served <- fmt.Errorf("serve %s: %w", l.Addr(), err):
+			default:
+			}
+		}
+	}()
+}
+
+func (s *Server) server(l net.Listener, h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{
+	return &http.Server{
 		Addr: l.Addr().String(), Handler: h, Protocols: protocols,
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
-	s.servers = append(s.servers, server)
-	return server
 }
 
 // Stop ends the server in the order of the traffic. It may take the configured

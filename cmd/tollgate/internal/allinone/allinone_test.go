@@ -22,7 +22,6 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
 	"github.com/tollgate-platform/tollgate/libs/testkit/pgtest"
-	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 func TestMain(m *testing.M) {
@@ -75,12 +74,12 @@ tenants:
     allowed_models: ["mock/*"]
     limits: {daily_budget_nano_usd: %d}
 `, key, budget))
-	cfg := gateway.Defaults()
+	cfg := allinone.Defaults()
 	cfg.Server.ShutdownGraceMS = 1000
 	cfg.Registry.HotReload = false
 	o := allinone.Options{
 		Config: cfg, ConfigDir: dir, DataDir: filepath.Join(dir, "data"), Log: slog.New(slog.DiscardHandler),
-		Listen: "127.0.0.1:0", LookupEnv: func(string) (string, bool) { return "", false },
+		Listen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", LookupEnv: func(string) (string, bool) { return "", false },
 	}
 	if change != nil {
 		change(&o)
@@ -300,7 +299,7 @@ func TestPostgres(t *testing.T) {
 		o.Config.Ledger.Backend = "postgres"
 		o.LookupEnv = func(name string) (string, bool) { return dsn, name == o.Config.Ledger.URLEnv }
 	}
-	refused := allinone.Options{Config: gateway.Defaults(), ConfigDir: t.TempDir(), DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	refused := allinone.Options{Config: allinone.Defaults(), ConfigDir: t.TempDir(), DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
 	usePostgres(&refused)
 	if _, err := allinone.Start(t.Context(), refused); err == nil || !strings.Contains(err.Error(), "tollgate migrate") {
 		t.Fatalf("an empty database: %v", err)
@@ -342,18 +341,20 @@ func TestStartRefusesWhatItCannotUse(t *testing.T) {
 		change func(*allinone.Options)
 		want   string
 	}{
-		"data is a file":     {func(o *allinone.Options) { o.DataDir = file }, "--data " + file},
-		"data below a file":  {func(o *allinone.Options) { o.DataDir = filepath.Join(file, "x") }, "--data " + file},
-		"no models":          {func(*allinone.Options) {}, "registry.models_path"},
-		"no DSN":             {func(o *allinone.Options) { o.Config.Ledger.Backend = "postgres" }, "TOLLGATE_DATABASE_URL"},
-		"invalid setting":    {func(o *allinone.Options) { o.Config.Ledger.LeaseSecs = -1 }, "ledger.lease_secs"},
-		"ledger is a folder": {func(o *allinone.Options) { o.Config.Ledger.SQLitePath = "." }, "ledger"},
+		"data is a file":          {func(o *allinone.Options) { o.DataDir = file }, "--data " + file},
+		"data below a file":       {func(o *allinone.Options) { o.DataDir = filepath.Join(file, "x") }, "--data " + file},
+		"no models":               {func(*allinone.Options) {}, "registry.models_path"},
+		"no DSN":                  {func(o *allinone.Options) { o.Config.Ledger.Backend = "postgres" }, "TOLLGATE_DATABASE_URL"},
+		"control beyond loopback": {func(o *allinone.Options) { o.Config.Control.BindAddr = "0.0.0.0" }, "control.bind_addr"},
+		"control on a port twice": {func(o *allinone.Options) { o.Config.Control.Port = o.Config.Server.Port }, "control.port"},
+		"invalid setting":         {func(o *allinone.Options) { o.Config.Ledger.LeaseSecs = -1 }, "ledger.lease_secs"},
+		"ledger is a folder":      {func(o *allinone.Options) { o.Config.Ledger.SQLitePath = "." }, "ledger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := allinone.Options{
-				Config: gateway.Defaults(), ConfigDir: t.TempDir(), DataDir: filepath.Join(t.TempDir(), "data"), Log: slog.New(slog.DiscardHandler),
-				LookupEnv: func(string) (string, bool) { return "", false }, Listen: "127.0.0.1:0",
+				Config: allinone.Defaults(), ConfigDir: t.TempDir(), DataDir: filepath.Join(t.TempDir(), "data"), Log: slog.New(slog.DiscardHandler),
+				LookupEnv: func(string) (string, bool) { return "", false }, Listen: "127.0.0.1:0", ControlListen: "127.0.0.1:0",
 			}
 			c.change(&o)
 			s, err := allinone.Start(t.Context(), o)

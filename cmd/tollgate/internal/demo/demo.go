@@ -17,7 +17,6 @@ import (
 
 	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/allinone"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
-	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 // Options shape a walk.
@@ -119,12 +118,12 @@ func (w *walk) start(ctx context.Context, log *slog.Logger) (err error) {
 	if err := errors.Join(writeModels(config, w.mock.URL), writeTenants(config, 1)); err != nil {
 		return err
 	}
-	cfg := gateway.Defaults()
+	cfg := allinone.Defaults()
 	cfg.Server.OpsPort = 9464 // any: the listener takes a free one
 	cfg.Registry.HotReload = false
 	w.server, err = allinone.Start(ctx, allinone.Options{
 		Config: cfg, ConfigDir: config, DataDir: filepath.Join(w.dir, "data"), Log: log,
-		Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", LookupEnv: func(string) (string, bool) { return "", false },
+		Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", LookupEnv: func(string) (string, bool) { return "", false },
 	})
 	if err != nil {
 		return err

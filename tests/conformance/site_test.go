@@ -68,6 +68,8 @@ func overSockets(t testing.TB, routes map[string]http.Handler) remote.Service {
 // parts are what the services stand on; in most tests all are one ledger.
 type parts struct {
 	reservations ledger.Reservations
+	leases       ledger.LeaseAllocator
+	sink         ledger.UsageSink
 	sweeps       ledger.Sweeps
 	queries      ledger.UsageQueries
 	snapshots    ledger.SnapshotSource
@@ -81,7 +83,7 @@ type parts struct {
 
 func all(l ledger.Ledger) parts {
 	return parts{
-		reservations: l, sweeps: l, queries: l, snapshots: l, keys: l, policies: l, changes: l, admin: l, ping: l.Ping, info: l.Info,
+		reservations: l, leases: l, sink: l, sweeps: l, queries: l, snapshots: l, keys: l, policies: l, changes: l, admin: l, ping: l.Ping, info: l.Info,
 	}
 }
 
@@ -90,11 +92,11 @@ func all(l ledger.Ledger) parts {
 func serve(t testing.TB, p parts, over transport) *remote.Client {
 	t.Helper()
 	log, meter := slog.New(slog.DiscardHandler), noop.Meter{}
-	leases, err := lease.New(lease.Defaults(), lease.Deps{Reservations: p.reservations, Sweeps: p.sweeps, Ping: p.ping, Info: p.info, Log: log, Meter: meter})
+	leases, err := lease.New(lease.Defaults(), lease.Deps{Reservations: p.reservations, Leases: p.leases, Sweeps: p.sweeps, Ping: p.ping, Info: p.info, Log: log, Meter: meter})
 	if err != nil {
 		t.Fatal(err)
 	}
-	usages, err := usage.New(usage.Config{AuditEvery: time.Minute}, usage.Deps{Queries: p.queries, Ping: p.ping, Log: log, Meter: meter})
+	usages, err := usage.New(usage.Config{AuditEvery: time.Minute}, usage.Deps{Queries: p.queries, Sink: p.sink, Ping: p.ping, Log: log, Meter: meter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +151,26 @@ func (x through) Renew(ctx context.Context, r ledger.Renewal) ([]ledger.RenewRes
 
 func (x through) CloseBatch(ctx context.Context, closes []ledger.Close) ([]ledger.CloseResult, error) {
 	return x.c.CloseBatch(ctx, closes)
+}
+
+func (x through) Acquire(ctx context.Context, a ledger.Acquire) (ledger.AcquireResult, error) {
+	return x.c.Acquire(ctx, a)
+}
+
+func (x through) Release(ctx context.Context, r ledger.Release) (ledger.ReleaseResult, error) {
+	return x.c.Release(ctx, r)
+}
+
+func (x through) Consolidate(ctx context.Context, q ledger.Consolidate) (ledger.AcquireResult, error) {
+	return x.c.Consolidate(ctx, q)
+}
+
+func (x through) Extend(ctx context.Context, e ledger.Extend) (time.Time, error) {
+	return x.c.Extend(ctx, e)
+}
+
+func (x through) Ingest(ctx context.Context, events []ledger.IngestEvent) (ledger.IngestReport, error) {
+	return x.c.Ingest(ctx, events)
 }
 
 func (x through) AccountUsage(ctx context.Context, account ident.ID) (ledger.AccountUsage, error) {

@@ -162,3 +162,69 @@ func fromWireCloseResults(r *leasev1.CloseBatchResponse) ([]ledger.CloseResult, 
 	}
 	return out, nil
 }
+
+func toWireAcquire(a ledger.Acquire) *leasev1.AcquireRequest {
+	return &leasev1.AcquireRequest{AcquireId: a.ID.String(), AccountId: a.Account.String(), WantUnits: a.Want, TtlNanos: int64(a.TTL)}
+}
+
+func toWireRelease(r ledger.Release) *leasev1.ReleaseRequest {
+	return &leasev1.ReleaseRequest{LeaseId: r.Lease.String(), Fence: r.Fence, UnspentUnits: r.Unspent}
+}
+
+func toWireConsolidate(c ledger.Consolidate) *leasev1.ConsolidateRequest {
+	return &leasev1.ConsolidateRequest{
+		LeaseId: c.Lease.String(), Fence: c.Fence, UnspentUnits: c.Unspent,
+		AcquireId: c.ID.String(), WantUnits: c.Want, NeededUnits: c.Needed, TtlNanos: int64(c.TTL),
+	}
+}
+
+func toWireExtend(e ledger.Extend) *leasev1.ExtendRequest {
+	return &leasev1.ExtendRequest{LeaseId: e.Lease.String(), Fence: e.Fence, TtlNanos: int64(e.TTL)}
+}
+
+// fromWireAcquired parses the answer to Acquire and Consolidate: one of both.
+func fromWireAcquired(l *leasev1.Lease, r *leasev1.LeaseRefusal) (ledger.AcquireResult, error) {
+	var p parser
+	var out ledger.AcquireResult
+	switch {
+	case l != nil:
+		out.Lease = &ledger.Lease{
+			ID: p.id("lease_id", l.GetLeaseId()), Account: p.id("account_id", l.GetAccountId()), Fence: l.GetFence(),
+			Granted: l.GetGrantedUnits(), ExpiresAt: at(l.GetExpiresAtUnixNanos()), Evidence: fromWireEvidence(l.GetEvidence()),
+		}
+	case r != nil:
+		reason, known := leaseRefusals()[r.GetReason()]
+		if !known {
+			p.bad("refusal.reason", errors.New("is not one of the contract's"))
+		}
+		out.Refusal = &ledger.LeaseRefusal{Reason: reason}
+		if e := r.GetEvidence(); e != nil {
+			evidence := fromWireEvidence(e)
+			out.Refusal.Evidence = &evidence
+		}
+	default:
+		p.bad("result", errors.New("must be a lease or a refusal"))
+	}
+	if err := p.err(); err != nil {
+		return ledger.AcquireResult{}, err
+	}
+	return out, nil
+}
+
+func fromWireEvidence(e *leasev1.FundingEvidence) ledger.FundingEvidence {
+	if e == nil {
+		return ledger.FundingEvidence{}
+	}
+	return ledger.FundingEvidence{Remaining: e.GetRemainingUnits(), PeriodEnd: optionalAt(e.PeriodEndUnixNanos)} //nolint:protogetter // absence is a value
+}
+
+func leaseRefusals() map[leasev1.LeaseRefusalReason]ledger.RefusalReason {
+	return map[leasev1.LeaseRefusalReason]ledger.RefusalReason{
+		leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_UNKNOWN_ACCOUNT:      ledger.RefusedUnknownAccount,
+		leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_ACCOUNT_SUSPENDED:    ledger.RefusedSuspended,
+		leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_ACCOUNT_CLOSED:       ledger.RefusedClosed,
+		leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_INSUFFICIENT_BALANCE: ledger.RefusedBudgetHeld,
+		leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_BALANCE_EXHAUSTED:    ledger.RefusedBudgetExhausted,
+		leasev1.LeaseRefusalReason_LEASE_REFUSAL_REASON_BALANCE_INSUFFICIENT: ledger.RefusedBudgetShort,
+	}
+}

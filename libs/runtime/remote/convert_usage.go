@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	usagev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/usage/v1"
@@ -64,4 +65,66 @@ func fromWireEvents(r *usagev1.ListUsageResponse) ([]ledger.UsageEvent, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// sendable says whether the wire takes an event. One that it doesn't is out of
+// its domain, and must not hold up its batch.
+func sendable(e *ledger.IngestEvent) bool {
+	d := &e.Dimensions
+	return e.Units >= 0 && e.OverageUnits >= 0 && e.OverageUnits <= e.Units && e.Items >= 0 &&
+		(e.Lease.IsZero() || e.Fence > 0) && e.CommittedAt.Unix() > 0 && e.CommittedAt.Year() < 2262 &&
+		min(d.PromptTokens, d.CachedTokens, d.CompletionTokens, d.ReasoningTokens) >= -1 &&
+		utf8.ValidString(d.Model) && utf8.RuneCountInString(d.Model) <= 256
+}
+
+func toWireEvent(e *ledger.IngestEvent) *usagev1.UsageEvent {
+	out := &usagev1.UsageEvent{
+		RequestId: e.Request.String(), AccountId: e.Account.String(), Source: &usagev1.UsageEvent_Overage{Overage: &usagev1.OverageSource{}},
+		Units: e.Units, OverageUnits: e.OverageUnits, Items: e.Items, CommittedAtUnixNanos: e.CommittedAt.UnixNano(),
+		PolicyRevision: toWireRevision(e.PolicyRevision), KeyId: toWireID(e.Key), Dimensions: toWireDimensions(e.Dimensions),
+	}
+	if !e.Lease.IsZero() {
+		out.Source = &usagev1.UsageEvent_Leased{Leased: &usagev1.LeasedSource{LeaseId: e.Lease.String(), Fence: e.Fence}}
+	}
+	return out
+}
+
+func fromWireReport(r *usagev1.IngestResponse) (ledger.IngestReport, error) {
+	reasons := map[usagev1.RejectionReason]ledger.RejectionReason{
+		usagev1.RejectionReason_REJECTION_REASON_LEASE_NOT_FOUND: ledger.RejectedNoLease,
+		usagev1.RejectionReason_REJECTION_REASON_FENCED:          ledger.RejectedFence,
+		usagev1.RejectionReason_REJECTION_REASON_WRONG_ACCOUNT:   ledger.RejectedWrongAccount,
+		usagev1.RejectionReason_REJECTION_REASON_NO_CAPACITY:     ledger.RejectedNoCapacity,
+		usagev1.RejectionReason_REJECTION_REASON_OUT_OF_DOMAIN:   ledger.RejectedOutOfDomain,
+		usagev1.RejectionReason_REJECTION_REASON_RESERVED:        ledger.RejectedReserved,
+	}
+	var p parser
+	out := ledger.IngestReport{Accepted: int(r.GetAccepted()), Duplicate: int(r.GetDuplicate()), Unattributed: int(r.GetUnattributed())}
+	for _, one := range r.GetRejected() {
+		reason, known := reasons[one.GetReason()]
+		if !known {
+			p.bad("rejected.reason", errors.New("is not one of the contract's"))
+		}
+		out.Rejected = append(out.Rejected, ledger.Rejection{Request: p.id("rejected.request_id", one.GetRequestId()), Reason: reason})
+	}
+	if err := p.err(); err != nil {
+		return ledger.IngestReport{}, err
+	}
+	return out, nil
+}
+
+// withUnsendable adds the events that were not sent to a report, each at its
+// place in the batch.
+func withUnsendable(r ledger.IngestReport, events []ledger.IngestEvent) ledger.IngestReport {
+	told := r.Rejected
+	r.Rejected = nil
+	for i := range events {
+		switch {
+		case !sendable(&events[i]):
+			r.Rejected = append(r.Rejected, ledger.Rejection{Request: events[i].Request, Reason: ledger.RejectedOutOfDomain})
+		case len(told) > 0 && told[0].Request == events[i].Request:
+			r.Rejected, told = append(r.Rejected, told[0]), told[1:]
+		}
+	}
+	return r
 }

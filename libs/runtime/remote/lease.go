@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
@@ -48,6 +49,55 @@ func (c *Client) CloseBatch(ctx context.Context, closes []ledger.Close) ([]ledge
 		return nil, err
 	}
 	return fromWireCloseResults(res)
+}
+
+// Acquire implements ledger.LeaseAllocator. Like the other calls about leases it
+// is never repeated here: the holder repeats it as it was, and counts it.
+func (c *Client) Acquire(ctx context.Context, a ledger.Acquire) (ledger.AcquireResult, error) {
+	if c.lease == nil {
+		return ledger.AcquireResult{}, absent("lease")
+	}
+	res, err := once(ctx, c, c.lease.Acquire, toWireAcquire(a))
+	if err != nil {
+		return ledger.AcquireResult{}, err
+	}
+	return fromWireAcquired(res.GetLease(), res.GetRefusal())
+}
+
+// Release implements ledger.LeaseAllocator.
+func (c *Client) Release(ctx context.Context, r ledger.Release) (ledger.ReleaseResult, error) {
+	if c.lease == nil {
+		return ledger.ReleaseResult{}, absent("lease")
+	}
+	res, err := once(ctx, c, c.lease.Release, toWireRelease(r))
+	if err != nil {
+		return ledger.ReleaseResult{}, err
+	}
+	return ledger.ReleaseResult{Credited: res.GetCreditedUnits(), Loss: res.GetSettlementLossUnits()}, nil
+}
+
+// Consolidate implements ledger.LeaseAllocator.
+func (c *Client) Consolidate(ctx context.Context, q ledger.Consolidate) (ledger.AcquireResult, error) {
+	if c.lease == nil {
+		return ledger.AcquireResult{}, absent("lease")
+	}
+	res, err := once(ctx, c, c.lease.Consolidate, toWireConsolidate(q))
+	if err != nil {
+		return ledger.AcquireResult{}, err
+	}
+	return fromWireAcquired(res.GetLease(), res.GetRefusal())
+}
+
+// Extend implements ledger.LeaseAllocator.
+func (c *Client) Extend(ctx context.Context, e ledger.Extend) (time.Time, error) {
+	if c.lease == nil {
+		return time.Time{}, absent("lease")
+	}
+	res, err := once(ctx, c, c.lease.Extend, toWireExtend(e))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return at(res.GetExpiresAtUnixNanos()), nil
 }
 
 // Ping says whether the ledger behind the lease service can decide now.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
@@ -117,6 +118,38 @@ func (c *Client) UsageEvents(ctx context.Context, account ident.ID, after ledger
 		last := events[len(events)-1]
 		after = ledger.UsageCursor{CommittedAt: last.CommittedAt, Request: last.Request}
 	}
+}
+
+// Ingest implements ledger.UsageSink. An event that the wire can't carry is
+// rejected here, as the ledger would; the others are sent once.
+func (c *Client) Ingest(ctx context.Context, events []ledger.IngestEvent) (ledger.IngestReport, error) {
+	if c.usage == nil {
+		return ledger.IngestReport{}, absent("usage")
+	}
+	if len(events) > ledger.MaxIngest {
+		return ledger.IngestReport{}, fault.New(fault.Invalid, "BATCH_TOO_LARGE", fmt.Sprintf("events: at most %d", ledger.MaxIngest))
+	}
+	req := &usagev1.IngestRequest{}
+	for i := range events {
+		if events[i].Request.IsZero() {
+			return ledger.IngestReport{}, fault.New(fault.Invalid, "REQUEST_ID_MISSING", "request: an id is required")
+		}
+		if sendable(&events[i]) {
+			req.Events = append(req.Events, toWireEvent(&events[i]))
+		}
+	}
+	if len(req.GetEvents()) == 0 {
+		return withUnsendable(ledger.IngestReport{}, events), nil
+	}
+	res, err := once(ctx, c, c.usage.Ingest, req)
+	if err != nil {
+		return ledger.IngestReport{}, err
+	}
+	report, err := fromWireReport(res)
+	if err != nil {
+		return ledger.IngestReport{}, err
+	}
+	return withUnsendable(report, events), nil
 }
 
 // Conservation implements ledger.UsageQueries, where the admin service is given.

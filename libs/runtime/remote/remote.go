@@ -131,6 +131,8 @@ type Client struct {
 
 var (
 	_ ledger.Reservations   = (*Client)(nil)
+	_ ledger.LeaseAllocator = (*Client)(nil)
+	_ ledger.UsageSink      = (*Client)(nil)
 	_ ledger.UsageQueries   = (*Client)(nil)
 	_ ledger.SnapshotSource = (*Client)(nil)
 	_ ledger.KeySource      = (*Client)(nil)

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/control"
 	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
@@ -181,6 +182,28 @@ func TestHealthIsOpenReflectionIsNot(t *testing.T) {
 	}
 }
 
+// TestReflectionListsWhatIsServed guards grpcurl for operators.
+func TestReflectionListsWhatIsServed(t *testing.T) {
+	t.Parallel()
+	w := serve(t, control.Defaults(0))
+	c, err := control.NewClient(control.ClientOptions{URL: "http://" + w.addr, TokenFile: filepath.Join(w.dir, "operator")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	stream := grpcreflect.NewClient(c, "http://"+w.addr, connect.WithGRPC()).NewStream(t.Context())
+	names, err := stream.ListServices()
+	if err != nil || len(names) != 1 || names[0] != snapshotv1connect.SnapshotServiceName {
+		t.Errorf("%v, %v", names, err)
+	}
+	if files, err := stream.FileContainingSymbol(names[0]); err != nil || len(files) == 0 {
+		t.Errorf("%v, %v", files, err)
+	}
+	if _, err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNothingIsRoutedByResemblance guards that the guard and the handler see one
 // path, as it was sent.
 func TestNothingIsRoutedByResemblance(t *testing.T) {
@@ -306,8 +329,8 @@ func TestTLSFollowsItsFiles(t *testing.T) {
 		_, err := c.GetPolicy(t.Context(), policy)
 		return err
 	}
-	serial := func(max uint16) (int64, error) {
-		d := tls.Dialer{Config: &tls.Config{MaxVersion: max, InsecureSkipVerify: true}} //nolint:gosec // looks at what is served
+	serial := func(version uint16) (int64, error) {
+		d := tls.Dialer{Config: &tls.Config{MaxVersion: version, InsecureSkipVerify: true}} //nolint:gosec // looks at what is served
 		conn, err := d.DialContext(t.Context(), "tcp", w.addr)
 		if err != nil {
 			return 0, err

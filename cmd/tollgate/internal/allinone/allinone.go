@@ -133,21 +133,21 @@ func (s *Server) wire() ([]run.Component, error) {
 	s.tenants = admin.NewTenants(s.tenantsOptions(issuer))
 
 	sweepEvery := time.Duration(cfg.Ledger.SweepIntervalSecs) * time.Second
-	leases, err := lease.New(leaseConfig(cfg.Config), lease.Deps{Reservations: s.ledger, Leases: s.ledger, Sweeps: s.ledger, Log: o.Log, Meter: s.metrics.Meter("lease")})
+	leases, err := lease.New(leaseConfig(cfg.Config), lease.Deps{Reservations: s.ledger, Leases: s.ledger, Sweeps: s.ledger, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("lease")})
 	if err != nil {
 		return nil, err
 	}
-	usages, err := usage.New(usage.Config{AuditEvery: max(sweepEvery, 5*time.Minute)}, usage.Deps{Queries: s.ledger, Sink: s.ledger, Log: o.Log, Meter: s.metrics.Meter("usage")})
+	usages, err := usage.New(usage.Config{AuditEvery: max(sweepEvery, 5*time.Minute)}, usage.Deps{Queries: s.ledger, Sink: s.ledger, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("usage")})
 	if err != nil {
 		return nil, err
 	}
 	admins, err := admin.New(admin.Config{RollEvery: sweepEvery, Batch: 500}, admin.Deps{
-		Admin: s.ledger, Queries: s.ledger, Sweeps: s.ledger, Tenants: s.tenants, Log: o.Log, Meter: s.metrics.Meter("admin"),
+		Admin: s.ledger, Queries: s.ledger, Sweeps: s.ledger, Tenants: s.tenants, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("admin"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	snapshots := snapshot.New(snapshot.Deps{Snapshots: s.ledger, Keys: s.ledger, Policies: s.ledger, Changes: s.ledger, Log: o.Log})
+	snapshots := snapshot.New(snapshot.Deps{Snapshots: s.ledger, Keys: s.ledger, Policies: s.ledger, Changes: s.ledger, Ping: s.ledger.Ping, Log: o.Log})
 	passes := slices.Concat(leases.Jobs, usages.Jobs, admins.Jobs)
 	components := []run.Component{
 		{Name: "ledger", Close: func(context.Context) error { return s.ledger.Close() }},

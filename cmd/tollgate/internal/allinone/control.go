@@ -2,7 +2,6 @@ package allinone
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -50,8 +49,7 @@ func (s *Server) wireControl(components []run.Component) (run.Component, error) 
 	if err != nil {
 		return run.Component{}, err
 	}
-	ready := func(ctx context.Context) error { return errors.Join(s.group.Ready(ctx), s.gateway.Ready(ctx)) }
-	if s.handler, err = control.NewHandler(components, who, ready, s.opts.Log); err != nil {
+	if s.handler, err = control.NewHandler(components, who, s.Ready, s.opts.Log); err != nil {
 		return run.Component{}, err
 	}
 	return run.Component{Name: "identities", Workers: []run.Worker{who.Watch}}, nil

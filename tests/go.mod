@@ -54,11 +54,12 @@ require (
 	cel.dev/cel-go v0.32.0 // indirect
 	cel.dev/expr v0.25.3 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
-	github.com/tollgate-platform/tollgate/libs/auth v0.0.0 // indirect
+	github.com/tollgate-platform/tollgate/libs/admission v0.0.0
+	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
 	github.com/tollgate-platform/tollgate/libs/chassis v0.0.0
 	github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 	github.com/tollgate-platform/tollgate/libs/ledger v0.0.0
-	github.com/tollgate-platform/tollgate/libs/receipt v0.0.0 // indirect
+	github.com/tollgate-platform/tollgate/libs/receipt v0.0.0
 	github.com/tollgate-platform/tollgate/libs/runtime v0.0.0
 	github.com/tollgate-platform/tollgate/libs/testkit v0.0.0
 	github.com/tollgate-platform/tollgate/services/admin v0.0.0

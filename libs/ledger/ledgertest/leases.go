@@ -274,6 +274,9 @@ func leaseOverMidnight(w *world) {
 	same(w, "held", u.OpenTotal, 75)
 	same(w, "released", w.release(l, 12), ledger.ReleaseResult{Credited: 5, Loss: 3}) // 7 of the 10 allowance expire
 	w.has(acme.id, sums{balance: 150, allowance: 100, deposited: 250, usage: 30, expired: 7, loss: 3})
+	w.unchanged("a repeated release", func() {
+		same(w, "again", w.release(l, 12), ledger.ReleaseResult{Credited: 5, Loss: 3})
+	})
 	w.accepted(w.usedOn(l, 3))
 	w.has(acme.id, sums{balance: 150, allowance: 100, deposited: 250, usage: 33, expired: 7})
 }
@@ -345,6 +348,9 @@ func leaseNeeded(w *world) {
 		})
 		w.fails(err, fault.Invalid, "RELEASE_INVALID")
 	})
+	if all := w.consolidate(*got.Lease, 65, 1, 70); all.Lease == nil || all.Lease.Granted != 70 {
+		w.Fatalf("needed exactly what there is: %+v", all)
+	}
 	_, err := w.Ledger.SetStatus(w.Context(), w.operator(), acme.id, ledger.StatusSuspended)
 	w.must(err)
 	w.unchanged("a Consolidate of a suspended account", func() { w.noLease(w.consolidate(other, 30, 30, 0), ledger.RefusedSuspended) })
@@ -440,9 +446,10 @@ func leasePruned(w *world) {
 	w.release(done, 6)
 	w.release(lost, 6)
 	w.Clock.Advance(48 * time.Hour)
+	w.release(w.leased(acme, 10, 10), 10) // too young
 	_, err := w.Ledger.Prune(w.Context(), ledger.Retention{Reservations: 24 * time.Hour}, 100)
 	w.must(err)
-	w.count(2, "leases")
+	w.count(3, "leases")
 	w.has(acme.id, sums{balance: 82, deposited: 100, usage: 4, loss: 4})
 	w.rejected(w.usedOn(done, 0), ledger.RejectedNoLease)
 	w.accepted(w.usedOn(lost, 4))

@@ -341,3 +341,67 @@ func TestABadDSNLeaksNoPassword(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoReplicasSpendOneLeaseOnce: two leases, taken through both replicas and
+// spent through both at once, every batch sent twice; then both reclaim at once.
+func TestTwoReplicasSpendOneLeaseOnce(t *testing.T) {
+	t.Parallel()
+	c := clock.At(time.Date(2026, time.March, 10, 12, 0, 0, 0, time.UTC))
+	one, two := replicas(t, postgres.Options{Clock: c})
+	k := makeTenant(t, one, ledger.NewAccount{Slug: "acme", Deposit: 200})
+	other := makeTenant(t, one, ledger.NewAccount{Slug: "other", Deposit: 200})
+	engines := []*postgres.Engine{one, two}
+	var leases []*ledger.Lease
+	for _, e := range engines {
+		got, err := e.Acquire(t.Context(), ledger.Acquire{ID: ident.New(), Account: k.Account, Want: 25, TTL: time.Minute})
+		if err != nil || got.Lease == nil {
+			t.Fatalf("acquire: %+v, %v", got, err)
+		}
+		leases = append(leases, got.Lease)
+	}
+	var accepted, duplicate atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 60 {
+		l := leases[i%2]
+		batch := []ledger.IngestEvent{
+			{Request: ident.New(), Account: l.Account, Lease: l.ID, Fence: l.Fence, Units: 1, Key: k.ID, CommittedAt: c.Now()},
+			{Request: ident.New(), Account: other.Account, Units: 1, OverageUnits: 1, Key: other.ID, CommittedAt: c.Now()},
+		}
+		if i%2 == 0 { // both orders of the accounts
+			batch[0], batch[1] = batch[1], batch[0]
+		}
+		for _, e := range engines {
+			wg.Go(func() {
+				got, err := e.Ingest(t.Context(), batch)
+				if err != nil {
+					t.Errorf("ingest: %v", err)
+				}
+				accepted.Add(int64(got.Accepted))
+				duplicate.Add(int64(got.Duplicate))
+			})
+		}
+	}
+	wg.Wait()
+	if accepted.Load() != 50+60 || duplicate.Load() != 50+60 {
+		t.Errorf("accepted %d and found %d duplicate, want 110 and 110", accepted.Load(), duplicate.Load())
+	}
+	c.Advance(time.Minute + ledger.ReclaimGrace)
+	var ended, forfeited atomic.Int64
+	for _, e := range engines {
+		wg.Go(func() {
+			r, err := e.ReclaimLeases(t.Context(), 10)
+			if err != nil {
+				t.Errorf("reclaim: %v", err)
+			}
+			ended.Add(int64(r.Done))
+			forfeited.Add(r.Units)
+		})
+	}
+	wg.Wait()
+	if ended.Load() != 2 || forfeited.Load() != 0 {
+		t.Errorf("reclaimed %d leases and %d units, want 2 and none", ended.Load(), forfeited.Load())
+	}
+	for _, account := range []ident.ID{k.Account, other.Account} {
+		holds(t, two, account)
+	}
+}

@@ -109,7 +109,6 @@ func (p plane) post(t *testing.T, m method, token string) string {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("Connect-Protocol-Version", "1")
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -26,7 +26,6 @@ const MaxMessage = 4 << 20
 func HandlerOptions(log *slog.Logger, outer ...connect.Interceptor) []connect.HandlerOption {
 	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(MaxMessage),
-		connect.WithRequireConnectProtocolHeader(), // a browser's form can't call it
 		connect.WithInterceptors(append(slices.Clone(outer), &errorsInterceptor{log: log}, validate.NewInterceptor())...),
 		connect.WithRecover(func(ctx context.Context, spec connect.Spec, _ http.Header, p any) error {
 			log.ErrorContext(ctx, "a handler panicked", slog.String("procedure", spec.Procedure), slog.Any("panic", p))

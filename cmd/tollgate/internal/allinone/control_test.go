@@ -27,7 +27,6 @@ func (s *site) curl(procedure, token, body string) (status int, answer string) {
 		s.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Connect-Protocol-Version", "1")
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

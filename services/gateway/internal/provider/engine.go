@@ -108,9 +108,10 @@ func New(cfg Config) *Engine {
 				PingTimeout:     15 * time.Second,
 			},
 			MaxResponseHeaderBytes: 64 << 10,
-			// Every open HTTP/1.1 stream holds this; a body beyond it is one
-			// write more.
+			// Every open HTTP/1.1 stream holds these. A body beyond the one is
+			// one write more; the other is passed by when a read asks for more.
 			WriteBufferSize: 1 << 10,
+			ReadBufferSize:  1 << 10,
 		},
 	}
 }
@@ -244,15 +245,18 @@ func (e *Engine) once(ctx context.Context, req *Request, stream, ask bool) (_ *e
 	}
 	key := req.Route.Key.Reveal()
 	ctx, cancel, watch := newWatch(ctx, e.cfg.ReadTimeout)
-	httpReq, err := http.NewRequestWithContext(ctx, http.MethodPost, req.Route.BaseURL+"/chat/completions", bytes.NewReader(body))
+	httpReq, err := http.NewRequestWithContext(ctx, http.MethodPost, req.Route.BaseURL+"/chat/completions", nil)
 	if err != nil {
 		cancel(nil)
 		return nil, false, fault.Because(fault.Internal, "UPSTREAM_REQUEST", "the upstream request could not be made", err)
 	}
 	httpReq.Header = e.header(req.Route, stream)
+	sent := &payload{body}
+	sent.attach(httpReq)
 	watch.start()
 	resp, err := e.transport.RoundTrip(httpReq) //nolint:bodyclose // the exchange closes it
 	watch.stop()
+	sent.forget()
 	if err != nil {
 		err = broken(ctx, err, Refused, key)
 		cancel(nil)

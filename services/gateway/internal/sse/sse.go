@@ -19,12 +19,13 @@ import (
 var ErrTooLarge = errors.New("sse: an event is larger than the limit")
 
 const (
-	bufferMin  = 4 << 10  // bytes of a reader at first
-	bufferKeep = 16 << 10 // bytes that a reader keeps between events
-	readMin    = 512      // bytes of room that make a Read worth its call
-	fieldMax   = 64       // bytes that a line may have around its value
-	nameMax    = 64       // bytes of an event name that are kept
-	readsIdle  = 100      // empty reads in a row before the source counts as broken
+	bufferFirst = 1 << 10  // bytes of a reader at first: most events are smaller
+	bufferMin   = 4 << 10  // bytes of a reader that has met a large event
+	bufferKeep  = 16 << 10 // bytes that a reader keeps between events
+	readMin     = 512      // bytes of room that make a Read worth its call
+	fieldMax    = 64       // bytes that a line may have around its value
+	nameMax     = 64       // bytes of an event name that are kept
+	readsIdle   = 100      // empty reads in a row before the source counts as broken
 )
 
 // An Event is one server-sent event. Its slices are valid until the next call.
@@ -289,7 +290,7 @@ func (r *Reader) room() error {
 		return ErrTooLarge
 	}
 	into := r.buf
-	if size := min(max(2*len(into), bufferMin), most+readMin); held > len(into)/2 && size > len(into) || len(into) == 0 {
+	if size := min(max(2*len(into), bufferFirst), most+readMin); held > len(into)/2 && size > len(into) || len(into) == 0 {
 		into = make([]byte, size)
 	}
 	copy(into, r.buf[from:r.end])

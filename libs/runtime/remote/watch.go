@@ -64,22 +64,21 @@ func (c *Client) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	backoff := watchFirst
-	for ctx.Err() == nil {
+	backoff, lost := watchFirst, false
+	for {
 		stood, err := c.watch(ctx)
-		if ctx.Err() != nil {
-			break
-		}
 		if stood {
-			backoff = watchFirst
-			c.opt.Log.WarnContext(ctx, "the stream of publications was lost; polling until it is back", slog.Any("error", err))
+			backoff, lost = watchFirst, false
+		}
+		if !lost && ctx.Err() == nil { // once an outage
+			lost = true
+			c.opt.Log.WarnContext(ctx, "publications cannot be followed; polling until they can", slog.Any("error", err))
 		}
 		if !pause(ctx, backoff) {
-			break
+			return nil
 		}
 		backoff = min(2*backoff, watchLast)
 	}
-	return nil
 }
 
 // watch follows one stream. It says whether the stream stood at all.

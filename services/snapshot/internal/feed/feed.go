@@ -66,10 +66,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	for {
 		changed := f.opt.Changes.Changed() // taken before the reading: no publication is missed
 		wait := f.opt.Poll
-		if err := f.pass(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		if err := f.pass(ctx); err != nil && ctx.Err() == nil {
 			f.opt.Log.WarnContext(ctx, "publications cannot be read; retrying", slog.Any("error", err))
 			changed, wait = nil, min(wait, retryAfter)
 		}

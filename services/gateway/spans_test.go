@@ -65,8 +65,8 @@ func TestAChatRequestIsOneSpan(t *testing.T) {
 		"gen_ai.response.model": "echo", "gen_ai.request.max_tokens": "50", "gen_ai.response.finish_reasons": `["stop"]`,
 		"tollgate.tenant": "acme", "tollgate.request_id": res.header.Get("X-Request-Id"),
 	} {
-		if v := got[key]; v.Emit() != want {
-			t.Errorf("%s is %q, want %q", key, v.Emit(), want)
+		if v := got[key]; v.String() != want {
+			t.Errorf("%s is %q, want %q", key, v.String(), want)
 		}
 	}
 	in, out, cost := got["gen_ai.usage.input_tokens"].AsInt64(), got["gen_ai.usage.output_tokens"].AsInt64(), got["tollgate.cost_nano_usd"].AsInt64()
@@ -83,7 +83,7 @@ func TestAChatRequestIsOneSpan(t *testing.T) {
 		t.Errorf("the reservation belongs to %v", at)
 	}
 	for key, v := range got {
-		if text := v.Emit(); strings.Contains(text, "secret") || strings.Contains(text, acmeKey) {
+		if text := v.String(); strings.Contains(text, "secret") || strings.Contains(text, acmeKey) {
 			t.Errorf("%s holds %q", key, text)
 		}
 	}

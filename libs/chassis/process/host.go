@@ -124,6 +124,14 @@ func (h *Host) Issues(context.Context) []string {
 // Ready says why this process is unfit for traffic, or nil. Each reason is a
 // sentence that anyone may read; what is behind it is logged when it changes.
 func (h *Host) Ready(ctx context.Context) error {
+	var faults []error
+	for _, reason := range h.reasons(ctx) {
+		faults = append(faults, errors.New(reason))
+	}
+	return errors.Join(faults...)
+}
+
+func (h *Host) reasons(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	issues := h.Issues(ctx)
@@ -140,11 +148,7 @@ func (h *Host) Ready(ctx context.Context) error {
 		}
 	}
 	h.report(ctx, strings.Join(causes, "; "))
-	faults := make([]error, len(issues))
-	for i, text := range issues {
-		faults[i] = errors.New(text)
-	}
-	return errors.Join(faults...)
+	return issues
 }
 
 func public(name string, err error) string {

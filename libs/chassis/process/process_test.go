@@ -120,6 +120,25 @@ func TestASignalDrainsInTheOrderOfTheTraffic(t *testing.T) {
 	}
 }
 
+// TestTrafficGoesOnWhileBalancersLookElsewhere guards rolling deployments: what
+// still arrives after the signal is served for as long as the settings say.
+func TestTrafficGoesOnWhileBalancersLookElsewhere(t *testing.T) {
+	t.Parallel()
+	var l life
+	release, entered := make(chan struct{}), make(chan struct{}, 1)
+	close(release)
+	// The wait is far longer than the test: the second signal ends it.
+	dir := processtest.Dir(t, settingsFile+"[shutdown]\nunready_ms = 600000\n")
+	r := processtest.Start(t, toy(&l, release, entered, fit), dir)
+	r.Signal()
+	r.Until("unready", func() bool { status, _ := r.Ops("/health/ready"); return status == 503 })
+	if status, body := r.Call("/late", "", "{}"); status != 200 || body != "done" {
+		t.Errorf("a late request: %d %s", status, body)
+	}
+	r.Signal()
+	r.Wait()
+}
+
 // TestASecondSignalForces guards that nobody has to wait for a stuck request.
 func TestASecondSignalForces(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/control"
@@ -64,7 +65,7 @@ func (h *Host) serve(ctx context.Context, build func(context.Context, *Host) (Pa
 	case early = <-failed:
 	case early = <-group.Failed():
 	}
-	return errors.Join(early, h.stop(ctx, group, main, force))
+	return errors.Join(early, h.stop(ctx, force.Done(), group, main))
 }
 
 // watch turns the first and the second signal into the end of a context each.
@@ -93,7 +94,7 @@ func (h *Host) instruments(ctx context.Context) (err error) {
 	}
 	t := h.base.Telemetry
 	if h.traces, err = telemetry.NewTraces(ctx, telemetry.TraceOptions{
-		Endpoint: t.OTLPEndpoint, Service: t.ServiceName, Version: h.version(), Ratio: t.TraceRatio,
+		Endpoint: t.Traces.OTLPEndpoint, Service: t.ServiceName, Version: h.version(), Ratio: t.Traces.TraceRatio,
 	}); err != nil {
 		return err
 	}
@@ -159,8 +160,8 @@ func (h *Host) start(ctx context.Context, group *run.Group, build func(context.C
 // closeAll closes what a build has opened, when nothing else was yet.
 func closeAll(ctx context.Context, components []run.Component) error {
 	var faults []error
-	for i := len(components) - 1; i >= 0; i-- {
-		if c := components[i]; c.Close != nil && c.Open == nil {
+	for _, c := range slices.Backward(components) {
+		if c.Close != nil && c.Open == nil {
 			faults = append(faults, c.Close(context.WithoutCancel(ctx)))
 		}
 	}
@@ -269,11 +270,8 @@ func (h *Host) readiness(w http.ResponseWriter, r *http.Request) {
 		Issues []string `json:"issues,omitempty"`
 	}{Status: "ready"}
 	status := http.StatusOK
-	if err := h.Ready(r.Context()); err != nil {
+	if doc.Issues = h.reasons(r.Context()); len(doc.Issues) > 0 {
 		doc.Status, status = "not_ready", http.StatusServiceUnavailable
-		for _, issue := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // Ready joins its issues
-			doc.Issues = append(doc.Issues, issue.Error())
-		}
 	}
 	b, err := json.Marshal(doc)
 	if err != nil {
@@ -287,14 +285,14 @@ func (h *Host) readiness(w http.ResponseWriter, r *http.Request) {
 }
 
 // stop drains in the order of the traffic, unless it is forced.
-func (h *Host) stop(ctx context.Context, group *run.Group, main *server, force context.Context) error {
+func (h *Host) stop(ctx context.Context, force <-chan struct{}, group *run.Group, main *server) error {
 	h.ending.Store(true)
 	h.Log.InfoContext(ctx, "draining")
 	ctx = context.WithoutCancel(ctx)
 	if wait := h.base.Shutdown.unready(); wait > 0 {
 		select {
 		case <-time.After(wait):
-		case <-force.Done():
+		case <-force:
 		}
 	}
 	done := make(chan error, 1)
@@ -305,11 +303,12 @@ func (h *Host) stop(ctx context.Context, group *run.Group, main *server, force c
 			h.Log.InfoContext(ctx, "stopped")
 		}
 		return err
-	case <-force.Done():
+	case <-force:
 	}
 	_ = main.Close() // cut off, as asked
 	select {
-	case <-done: // most things end at once when their connection is gone
+	case err := <-done: // most things end at once when their connection is gone
+		return errors.Join(errForced, err)
 	case <-time.After(forcedWait):
 	}
 	return errForced

@@ -41,7 +41,7 @@ type Telemetry struct {
 	ServiceVersion string `config:"service_version"` // empty: the build's own
 	LogFormat      string `config:"log_format"`      // json | pretty
 	LogFilter      string `config:"log_filter"`      // debug | info | warn | error
-	Traces         `config:",inline"`
+	Traces         Traces `config:",inline"`
 }
 
 // Traces are where spans go.
@@ -134,7 +134,8 @@ func (t Telemetry) validate() error {
 	if _, err := telemetry.Level(t.LogFilter); err != nil {
 		faults = append(faults, fmt.Errorf("telemetry.log_filter: %w", err))
 	}
-	return errors.Join(append(faults, t.Traces.Validate())...)
+	faults = append(faults, t.Traces.Validate())
+	return errors.Join(faults...)
 }
 
 // Validate names every fault.

@@ -447,6 +447,7 @@ func leasePruned(w *world) {
 	w.release(lost, 6)
 	w.Clock.Advance(48 * time.Hour)
 	w.release(w.leased(acme, 10, 10), 10) // too young
+	w.Clock.Advance(time.Hour)
 	_, err := w.Ledger.Prune(w.Context(), ledger.Retention{Reservations: 24 * time.Hour}, 100)
 	w.must(err)
 	w.count(3, "leases")

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tollgate-platform/tollgate/libs/chassis/run"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -66,29 +68,57 @@ func following(t *testing.T, c *remote.Client, watches int64) int64 {
 // its stream an instance in a third.
 func TestAPublicationReachesAnotherProcessesInstances(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t, postgres.Migrate)
-	var engines [2]*postgres.Engine
-	for i := range engines {
-		var err error
-		if engines[i], err = postgres.Open(t.Context(), postgres.Options{DSN: dsn}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := engines[i].Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	c := serve(t, all(engines[1]), overSockets)
+	_, one, two := replicas(t)
+	c := serve(t, all(two), overSockets)
 	before := following(t, c, 1)
 	changed := c.Changed()
 	began := time.Now() //nolint:forbidigo // a push is measured in real time
-	announce(t, engines[0], "acme")
+	announce(t, one, "acme")
 	heard(t, "of another process's publication", changed)
 	t.Logf("a push took %s", time.Since(began)) //nolint:forbidigo // a push is measured in real time
 	if r, err := c.Revision(t.Context()); err != nil || r != before+1 {
 		t.Fatalf("revision %d, %v, want %d", r, err, before+1)
 	}
+}
+
+// replicas opens two engines on one database, as two processes do.
+func replicas(t *testing.T) (dsn string, one, two *postgres.Engine) {
+	t.Helper()
+	dsn = pgtest.DSN(t, postgres.Migrate)
+	open := func() *postgres.Engine {
+		e, err := postgres.Open(t.Context(), postgres.Options{DSN: dsn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return e
+	}
+	return dsn, open(), open()
+}
+
+// TestALostListenerHearsWhatItMissed guards that a publication made while the
+// listening connection is away is told once it is back.
+func TestALostListenerHearsWhatItMissed(t *testing.T) {
+	t.Parallel()
+	dsn, one, two := replicas(t)
+	changed := two.Changed()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Both replicas' listeners are cut before the publication.
+	if _, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tollgate listen'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	announce(t, one, "acme")
+	heard(t, "of what was published without a listener", changed)
 }
 
 // TestARestartedServiceIsFollowedAgain guards that a stream which is lost comes

@@ -19,6 +19,7 @@ type commands struct {
 	Serve        serveCommand        `cmd:"" help:"Run every service in this process until SIGTERM or SIGINT."`
 	Migrate      migrateCommand      `cmd:"" help:"Create or upgrade the ledger's and the jobs' tables, then exit."`
 	Demo         demoCommand         `cmd:"" help:"Walk through what Tollgate claims against a mock provider, checking each claim."`
+	Bench        benchCommand        `cmd:"" help:"Measure what the gateway adds to a paced provider, and reconcile every account to the unit."`
 	MockProvider mockProviderCommand `cmd:"" name:"mock-provider" help:"Serve an OpenAI-compatible provider that needs no account."`
 	Receipts     receiptsCommands    `cmd:"" help:"Work with receipt chains."`
 	Version      versionCommand      `cmd:"" help:"Print the version."`

@@ -92,8 +92,8 @@ func say(role, text string) *gatewayv1.Message {
 	return &gatewayv1.Message{Role: role, Content: &gatewayv1.Message_Text{Text: text}}
 }
 
-func params(max float64) *structpb.Struct {
-	return &structpb.Struct{Fields: map[string]*structpb.Value{"max_tokens": structpb.NewNumberValue(max)}}
+func params(tokens float64) *structpb.Struct {
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"max_tokens": structpb.NewNumberValue(tokens)}}
 }
 
 func asked(model, text string) *gatewayv1.ChatRequest {

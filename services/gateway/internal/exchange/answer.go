@@ -103,17 +103,13 @@ func (x *Exchange) stream() {
 		return
 	}
 	defer func() { _ = up.Close() }() // the answer has ended one way or another
-	sink, err := x.face.Stream(x.head(), cancel)
+	sink := x.face.Stream(x.head(), cancel)
 	defer sink.Close()
 	var reply *receipt.Reply
 	if x.allowed != nil {
 		reply = receipt.NewReply(x.allowed.Salt())
 	}
-	p := pumped{err: err, caller: true}
-	if err == nil {
-		p = x.pump(up, sink, reply)
-	}
-	x.finishStream(sink, p, reply)
+	x.finishStream(sink, x.pump(up, sink, reply), reply)
 }
 
 // pumped is what became of a stream's events.
@@ -126,6 +122,9 @@ type pumped struct {
 
 // pump moves events from the provider to the caller until one of them ends.
 func (x *Exchange) pump(up provider.Stream, sink Sink, reply *receipt.Reply) pumped {
+	if err := sink.Open(); err != nil {
+		return pumped{err: err, caller: true}
+	}
 	var p pumped
 	for {
 		ev, err := up.Next()

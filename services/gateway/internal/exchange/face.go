@@ -21,9 +21,8 @@ type Face interface {
 	Read(chat.Defaults) (req *chat.Request, body []byte, ref *refusal.Refusal)
 	// Refuse answers with a refusal. request is the gateway's own id.
 	Refuse(ref *refusal.Refusal, request string)
-	// Stream makes the sink of a streamed answer and opens it, or has it open
-	// later by itself. An error is the caller's. A failed write calls cancel.
-	Stream(h frames.Head, cancel func()) (Sink, error)
+	// Stream makes the sink of a streamed answer. A failed write calls cancel.
+	Stream(h frames.Head, cancel func()) Sink
 	// Relay copies the provider's own bytes, as frames.Relayer.Pass does.
 	Relay(from io.Reader, see io.Writer, first func()) frames.Relay
 	// Document answers with a whole completion and tells its bytes.
@@ -33,6 +32,8 @@ type Face interface {
 // A Sink puts one streamed answer on the wire; *frames.Sink is one and says
 // what each method does.
 type Sink interface {
+	// Open sends the start, or has it sent later by the sink itself.
+	Open() error
 	Event(ev *provider.Event) error
 	Refuse() bool
 	End(f *frames.Failure, e frames.End) error

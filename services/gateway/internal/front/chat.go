@@ -3,6 +3,7 @@ package front
 import (
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/chat"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/exchange"
@@ -56,15 +57,25 @@ func (f *face) Refuse(ref *refusal.Refusal, request string) {
 }
 
 // Stream implements exchange.Face with frames of our own or of OpenAI's shape.
-func (f *face) Stream(head frames.Head, cancel func()) (exchange.Sink, error) {
+func (f *face) Stream(head frames.Head, cancel func()) exchange.Sink {
 	f.streamed()
 	if f.endpoint == chat.Completions {
-		sink := frames.NewSink(f.w, frames.NewOpenAI(head), f.s.Settings.KeepAlive, cancel)
-		sink.OpenAfter(f.s.Settings.FirstFrameHold)
-		return sink, nil
+		return heldBack{frames.NewSink(f.w, frames.NewOpenAI(head), f.s.Settings.KeepAlive, cancel), f.s.Settings.FirstFrameHold}
 	}
-	sink := frames.NewSink(f.w, frames.NewNormalized(head), f.s.Settings.KeepAlive, cancel)
-	return sink, sink.Open()
+	return frames.NewSink(f.w, frames.NewNormalized(head), f.s.Settings.KeepAlive, cancel)
+}
+
+// heldBack is a sink whose status waits for the first meaningful event, or for
+// its time.
+type heldBack struct {
+	*frames.Sink
+	hold time.Duration
+}
+
+// Open implements exchange.Sink.
+func (h heldBack) Open() error {
+	h.OpenAfter(h.hold)
+	return nil
 }
 
 // Relay implements exchange.Face.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 
@@ -119,10 +120,9 @@ func (f *face) Refuse(ref *refusal.Refusal, _ string) {
 }
 
 // Stream implements exchange.Face.
-func (f *face) Stream(h frames.Head, cancel func()) (exchange.Sink, error) {
-	copyHeader(f.stream.ResponseHeader(), f.header)
-	s := &sink{head: h, stream: f.stream, deadline: &f.deadline, rc: f.rc, cancel: cancel}
-	return s, s.start()
+func (f *face) Stream(h frames.Head, cancel func()) exchange.Sink {
+	maps.Copy(f.stream.ResponseHeader(), f.header)
+	return &sink{head: h, stream: f.stream, deadline: &f.deadline, rc: f.rc, cancel: cancel}
 }
 
 // Relay implements exchange.Face; Read never asks for it.
@@ -178,7 +178,8 @@ func (s *sink) send() error {
 	return nil
 }
 
-func (s *sink) start() error {
+// Open implements exchange.Sink.
+func (s *sink) Open() error {
 	s.out.Frame = &gatewayv1.ChatResponse_Start{Start: &gatewayv1.ChatStart{
 		RequestId: s.head.RequestID, Model: s.head.Model, Tenant: s.head.Tenant, MaxOutputTokens: narrow(s.head.MaxTokens),
 		Metadata: toWireMetadata(s.head.Metadata), ReceiptId: s.head.ReceiptID, ReceiptSalt: s.head.ReceiptSalt,
@@ -270,9 +271,3 @@ func toWireMetadata(raw json.RawMessage) *structpb.Struct {
 }
 
 func narrow(n uint64) int64 { return int64(min(n, math.MaxInt64)) } //nolint:gosec // bounded by min
-
-func copyHeader(to, from http.Header) {
-	for k, v := range from {
-		to[k] = v
-	}
-}

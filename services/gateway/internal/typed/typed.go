@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 
 	"buf.build/go/protovalidate"
@@ -156,7 +157,7 @@ func (a *API) complete(ctx context.Context, req *connect.Request[received[gatewa
 		return nil, err
 	}
 	res := connect.NewResponse(&gatewayv1.CompleteResponse{Result: &gatewayv1.CompleteResponse_Completion{Completion: b.f.completion}})
-	copyHeader(res.Header(), b.f.header)
+	maps.Copy(res.Header(), b.f.header)
 	return res, nil
 }
 

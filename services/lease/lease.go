@@ -59,6 +59,9 @@ func (c Config) Validate() error {
 	if c.Batch < 1 || c.Batch > ledger.MaxPage {
 		faults = append(faults, fmt.Errorf("lease.batch: must be between 1 and %d, not %d", ledger.MaxPage, c.Batch))
 	}
+	if c.Retention.Events != 0 && c.Retention.Events < ledger.MaxEventAge {
+		faults = append(faults, fmt.Errorf("lease.retention.events: must be 0 (keep) or at least %s, so that no event is billed twice, not %s", ledger.MaxEventAge, c.Retention.Events))
+	}
 	return errors.Join(faults...)
 }
 

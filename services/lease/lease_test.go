@@ -290,6 +290,9 @@ func TestUnsafeSettingsAreRefused(t *testing.T) {
 		"lease.ttl":         {SweepEvery: time.Second, Batch: 1},
 		"lease.sweep_every": {TTL: time.Minute, Batch: 1},
 		"lease.batch":       {TTL: time.Minute, SweepEvery: time.Second},
+		"lease.retention.events": {
+			TTL: time.Minute, SweepEvery: time.Second, Batch: 1, Retention: ledger.Retention{Events: ledger.MaxEventAge - time.Second},
+		},
 	} {
 		if _, err := lease.New(c, lease.Deps{Log: slog.New(slog.DiscardHandler), Meter: noop.Meter{}}); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)

@@ -17,6 +17,7 @@ func ingests() []guarantee {
 		{"a batch is accepted in part, and repeated without harm", ingestPartial},
 		{"every rejection has its reason and changes nothing", ingestRejected},
 		{"a reserved request is billed by its close only", ingestReserved},
+		{"a request that is reserved after it was ingested is billed once", ingestFirst},
 		{"an event whose key the account doesn't have is counted", ingestUnattributed},
 		{"an outstanding lease bills after suspension", ingestSuspended},
 		{"overage is of today, a lease's units are of its day", ingestDays},
@@ -200,6 +201,26 @@ func ingestReserved(w *world) {
 	})
 	w.settle(acme, open, 10)
 	w.has(acme.id, sums{balance: 43, deposited: 100, usage: 17})
+}
+
+func ingestFirst(w *world) {
+	w.running()
+	acme := w.funded("acme", 100)
+	closed, lapsed, other := w.unfunded(acme, 3), w.unfunded(acme, 4), w.granted(acme, 10)
+	w.accepted(closed, lapsed)
+	reserve := func(id ident.ID) ledger.Grant {
+		r := w.ask(acme, 20)
+		r.Request = id
+		return w.grantOf(r)
+	}
+	g := reserve(closed.Request)
+	got := w.closed(closing(acme, g, ledger.Settled, 15), ledger.CloseApplied)
+	same(w, "outcome", got.Bill.Outcome, ledger.Released)
+	same(w, "billed", got.Bill.Billed, 0)
+	reserve(lapsed.Request)
+	same(w, "swept", w.pass(ttl), ledger.SweepReport{Done: 2, Units: other.Granted})
+	same(w, "events", len(w.events(acme.id)), 3)
+	w.has(acme.id, sums{balance: 90, deposited: 100, usage: 17, overage: 7})
 }
 
 func ingestUnattributed(w *world) {

@@ -35,8 +35,19 @@ func newDeck(e *Engine) *deck { return &deck{e: e, state: decide.NewState(), out
 
 // Group runs ops in one transaction. It implements lane.Engine.
 func (d *deck) Group(ctx context.Context, ops []*decide.Op) error {
+	err := d.group(ctx, ops, false)
+	if _, twice := violates(err); twice && len(ops) == 1 {
+		err = d.group(ctx, ops, true)
+	}
+	return grouped(err)
+}
+
+func (d *deck) group(ctx context.Context, ops []*decide.Op, careful bool) error {
 	d.needs.Collect(ops)
-	err := d.transact(ctx, 0, func(conn *pgxpool.Conn) error {
+	if careful {
+		d.needs.Careful()
+	}
+	return d.transact(ctx, 0, func(conn *pgxpool.Conn) error {
 		d.minuteKeys = d.state.NeedMinutes(ops, d.minuteKeys[:0])
 		d.lapsed = d.state.NeedLapsed(ops, d.lapsed[:0])
 		if err := d.loadCounters(ctx, conn); err != nil {
@@ -47,7 +58,6 @@ func (d *deck) Group(ctx context.Context, ops []*decide.Op) error {
 		}
 		return nil
 	})
-	return grouped(err)
 }
 
 // transact locks and loads what d.needs names, has decide change the working

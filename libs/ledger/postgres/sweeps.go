@@ -139,6 +139,7 @@ func (e *Engine) sweepGroup(ctx context.Context, l int, frozen int64, accounts, 
 	return e.lanes[l].Exclusive(ctx, func(ctx context.Context) error {
 		d := e.decks[l]
 		d.want(accounts, requests)
+		d.needs.Careful()
 		return e.fault(d.transact(ctx, frozen, func(*pgxpool.Conn) error { return decided(d) }))
 	})
 }

@@ -55,7 +55,15 @@ func (l *Ledger) CloseBatch(ctx context.Context, closes []ledger.Close) ([]ledge
 }
 
 // Group is one transaction of the decide loop; the lane calls it.
-func (l *Ledger) Group(ctx context.Context, ops []*decide.Op) (err error) {
+func (l *Ledger) Group(ctx context.Context, ops []*decide.Op) error {
+	err := l.group(ctx, ops, false)
+	if len(ops) == 1 && twice(err) {
+		err = l.group(ctx, ops, true)
+	}
+	return err
+}
+
+func (l *Ledger) group(ctx context.Context, ops []*decide.Op, careful bool) (err error) {
 	ctx = context.WithoutCancel(ctx) // see alone
 	tx, err := l.writer.begin(ctx)
 	if err != nil {
@@ -68,7 +76,7 @@ func (l *Ledger) Group(ctx context.Context, ops []*decide.Op) (err error) {
 		}
 	}()
 	l.state.Reset(l.now())
-	if err := l.load(ctx, tx, ops); err != nil {
+	if err := l.load(ctx, tx, ops, careful); err != nil {
 		return stored(err)
 	}
 	for _, op := range ops {
@@ -94,11 +102,14 @@ func (l *Ledger) count(c decide.Counts) {
 
 // load fills the state with what ops touch: from memory, and a query for each
 // kind of row that isn't there.
-func (l *Ledger) load(ctx context.Context, tx *session, ops []*decide.Op) error {
+func (l *Ledger) load(ctx context.Context, tx *session, ops []*decide.Op, careful bool) error {
 	if err := l.recall(ctx, tx); err != nil {
 		return err
 	}
 	l.needs.Collect(ops)
+	if careful {
+		l.needs.Careful()
+	}
 	if err := l.loadAccounts(ctx, tx); err != nil {
 		return err
 	}

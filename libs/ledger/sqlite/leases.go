@@ -111,10 +111,15 @@ func (l *Ledger) loadLeases(ctx context.Context, tx *session) error {
 			}
 		}
 	}
-	if len(l.needs.Events) == 0 {
+	return l.loadRecorded(ctx, tx, l.needs.Events)
+}
+
+// loadRecorded fills the state with which requests have an event.
+func (l *Ledger) loadRecorded(ctx context.Context, tx *session, requests []ident.ID) error {
+	if len(requests) == 0 {
 		return nil
 	}
-	rows, err := l.queries.EventsKnown(ctx, tx, l.work.ids(l.needs.Events))
+	rows, err := l.queries.EventsKnown(ctx, tx, l.work.ids(requests))
 	if err != nil {
 		return err
 	}

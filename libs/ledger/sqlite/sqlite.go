@@ -196,4 +196,10 @@ func stored(err error) error {
 	return err
 }
 
+// twice says whether err is a second row with a unique value.
+func twice(err error) bool {
+	e, ok := errors.AsType[*lite.Error](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_CONSTRAINT
+}
+
 func notFound(reason, public string) error { return fault.New(fault.NotFound, reason, public) }

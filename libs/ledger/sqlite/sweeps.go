@@ -68,6 +68,13 @@ func (l *Ledger) lapse(ctx context.Context, tx *session, now int64, limit int) (
 	for _, a := range accounts {
 		l.state.AddAccount(a)
 	}
+	requests := make([]ident.ID, len(rows))
+	for i := range rows {
+		requests[i] = ident.ID(rows[i].RequestID)
+	}
+	if err := l.loadRecorded(ctx, tx, requests); err != nil {
+		return ledger.SweepReport{}, err
+	}
 	report := ledger.SweepReport{More: len(rows) == limit}
 	for i := range rows {
 		r := fromRowReservation(&rows[i])

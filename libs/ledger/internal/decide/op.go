@@ -108,6 +108,11 @@ func (n *Needs) Collect(ops []*Op) {
 	})
 }
 
+// Careful has the group look for the events of everything it may close. Only
+// ingested events of the same ids can be there, so a group is careful only
+// after it wrote a second event of a request, which the store refuses.
+func (n *Needs) Careful() { n.Events = append(n.Events[:0], n.Requests...) }
+
 func eachEvent(op *Op, do func(e *ledger.IngestEvent)) {
 	if op.Ingest == nil {
 		return

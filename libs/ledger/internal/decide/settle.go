@@ -79,6 +79,11 @@ func (s *State) Lapse(r *Reservation) (units int64, done bool, err error) {
 // order, and corrects the tokens of r's minute. unbilled is the part of an
 // excess that the range of the numbers can't hold.
 func (s *State) settle(r *Reservation, a *Account, o ledger.Outcome, claimed int64, d ledger.Dimensions) (unbilled int64, err error) {
+	if _, recorded := s.recorded[r.Request]; recorded {
+		// The request was ingested, under the id it was reserved with only later:
+		// it is billed once.
+		o = ledger.Released
+	}
 	s.Roll(a)
 	after, today := *a, Day(s.now)
 	var units int64

@@ -43,6 +43,7 @@ const (
 
 // A server is a running PostgreSQL: a URL for every database, and its end.
 type server struct {
+	kind string   // for people
 	url  *url.URL // of its maintenance database
 	stop func()
 	// copies says that files are cheap to copy: the server flushes nothing, and
@@ -173,13 +174,23 @@ func start(ctx context.Context, durable bool) (*server, error) {
 		return external(ctx, dsn)
 	}
 	if image, ok := localImage(ctx); ok {
-		return startContainer(ctx, image, durable)
+		return named("a container of " + image)(startContainer(ctx, image, durable))
 	}
 	bin, ok := binDir()
 	if !ok {
 		return nil, errNoServer
 	}
-	return startCluster(ctx, bin, durable)
+	return named("a cluster of " + bin)(startCluster(ctx, bin, durable))
+}
+
+// named says what a server that was started is.
+func named(kind string) func(*server, error) (*server, error) {
+	return func(s *server, err error) (*server, error) {
+		if s != nil {
+			s.kind = kind
+		}
+		return s, err
+	}
 }
 
 func external(ctx context.Context, dsn string) (*server, error) {
@@ -187,7 +198,7 @@ func external(ctx context.Context, dsn string) (*server, error) {
 	if err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return nil, errors.New("pgtest: " + EnvURL + " must be a postgres:// URL")
 	}
-	srv := &server{url: u, stop: func() {}}
+	srv := &server{kind: "the server of " + EnvURL, url: u, stop: func() {}}
 	if err := srv.ping(ctx); err != nil {
 		return nil, fmt.Errorf("pgtest: %s names a server that doesn't answer: %w", EnvURL, err)
 	}

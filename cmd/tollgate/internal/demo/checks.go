@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/receipt/verify"
 )
 
@@ -50,7 +49,12 @@ func words() []string { return strings.Fields(prompt) }
 
 // stream: one completion, every frame in its order.
 func (w *walk) stream(ctx context.Context) (string, error) {
-	a, frames, err := w.acme.frames(ctx, "/v1/chat/stream", chat("mock/echo", prompt, 50))
+	before, err := w.settled(ctx, w.acme)
+	if err != nil {
+		return "", err
+	}
+	w.expected = before.SpentNanoUSD
+	a, frames, err := w.acme.frames(ctx, "/v1/chat/stream", chat("mock/echo", prompt))
 	if err != nil {
 		return "", err
 	}
@@ -96,13 +100,13 @@ func (w *walk) stream(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: %d, not %d", errBilling, end.Cost, end.Usage.price())
 	}
 	w.expected += end.Cost
-	w.body, w.receiptID, w.salt = chat("mock/echo", prompt, 50), a.header.Get("x-receipt-id"), a.header.Get("x-receipt-salt")
+	w.body, w.receiptID, w.salt = chat("mock/echo", prompt), a.header.Get("x-receipt-id"), a.header.Get("x-receipt-salt")
 	return fmt.Sprintf("start, %d tokens, end, [DONE]; %d nano-USD of %s reserved", len(text), end.Cost, a.header.Get("x-reserved-nano-usd")), nil
 }
 
 // complete: the same as one document, and in OpenAI's format.
 func (w *walk) complete(ctx context.Context) (string, error) {
-	a, err := w.acme.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50))
+	a, err := w.acme.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt))
 	if err != nil {
 		return "", err
 	}
@@ -152,7 +156,7 @@ func (w *walk) spend(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if u.SpentNanoUSD != w.expected {
-		return "", fmt.Errorf("%w: /v1/usage says %d, the four answers make %d", errBilling, u.SpentNanoUSD, w.expected)
+		return "", fmt.Errorf("%w: /v1/usage says %d, the four answers make it %d", errBilling, u.SpentNanoUSD, w.expected)
 	}
 	return fmt.Sprintf("%d nano-USD, to the unit", u.SpentNanoUSD), nil
 }
@@ -181,10 +185,13 @@ func (w *walk) settled(ctx context.Context, c client) (usage, error) {
 
 // tinyBudget: a budget runs out with 402, and then nothing reaches the provider.
 func (w *walk) tinyBudget(ctx context.Context) (string, error) {
+	const room, most = 12_000, 100
 	tiny := w.client(tinyKey)
-	const most = 100
+	if err := w.allow(ctx, tiny, "tiny", room); err != nil {
+		return "", err
+	}
 	for n := range most {
-		a, err := tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50))
+		a, err := tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/counted", prompt))
 		if err != nil {
 			return "", err
 		}
@@ -194,18 +201,17 @@ func (w *walk) tinyBudget(ctx context.Context) (string, error) {
 		if a.status != http.StatusPaymentRequired || a.code() != "budget_exhausted" || n == 0 {
 			return "", fmt.Errorf("after %d answers: %s", n, a)
 		}
-		// Nothing is pooled now, so that a request would have to connect.
 		w.dropIdle()
 		connections, requests := w.mock.Connections(), w.mock.Count()
 		for range 10 {
-			if a, err = tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50)); err != nil || a.status != http.StatusPaymentRequired {
+			if a, err = tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/counted", prompt)); err != nil || a.status != http.StatusPaymentRequired {
 				return "", fmt.Errorf("not refused: %s, %w", a, err)
 			}
 		}
 		if c, r := w.mock.Connections()-connections, w.mock.Count()-requests; c != 0 || r != 0 {
 			return "", fmt.Errorf("ten refusals made %d connections and %d requests at the provider", c, r)
 		}
-		return fmt.Sprintf("402 after %d answers; ten refusals, no TCP connection at the provider", n), nil
+		return fmt.Sprintf("402 after %d answers; ten refusals, no connection and no request at the provider", n), nil
 	}
 	return "", fmt.Errorf("%d requests and still no 402", most)
 }
@@ -224,7 +230,7 @@ func (w *walk) isolation(ctx context.Context) (string, error) {
 	if len(list.Data) != 1 || list.Data[0].ID != "mock/premium" {
 		return "", fmt.Errorf("beta sees the models %v", list.Data)
 	}
-	a, err := beta.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50))
+	a, err := beta.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt))
 	if err != nil || a.status != http.StatusForbidden || a.code() != "model_not_allowed" {
 		return "", fmt.Errorf("another tenant's model: %s, %w", a, err)
 	}
@@ -247,12 +253,12 @@ func (w *walk) hangUp(ctx context.Context) (string, error) {
 	}
 	gate := w.gates.next()
 	records := len(w.mock.Records())
-	const delivered, maxTokens = 3, 50
+	const delivered = 3
 	for range delivered + 1 { // the role's frame, then the words
 		gate.Release()
 	}
 	seen := 0
-	a, err := w.acme.stream(ctx, "/v1/chat/stream", chat("mock/gated", "a b c d e f g h", maxTokens), func(f frame) bool {
+	a, err := w.acme.stream(ctx, "/v1/chat/stream", chat("mock/gated", "a b c d e f g h"), func(f frame) bool {
 		if f.event == "" && f.data != "[DONE]" {
 			seen++
 		}
@@ -288,8 +294,8 @@ func (w *walk) hangUp(ctx context.Context) (string, error) {
 
 // rush: twenty at once against a budget for three.
 func (w *walk) rush(ctx context.Context) (string, error) {
-	const room, crowd, maxTokens = 3, 20, 50
-	body := chat("mock/gated", prompt, maxTokens)
+	const room, crowd = 3, 20
+	body := chat("mock/gated", prompt)
 	// One request by acme tells what the request reserves.
 	gate := w.gates.next()
 	for range len(words()) + 4 {
@@ -303,10 +309,10 @@ func (w *walk) rush(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("x-reserved-nano-usd: %w", err)
 	}
-	if err := w.setRushBudget(ctx, room*each+each/2); err != nil {
+	rush := w.client(rushKey)
+	if err := w.allow(ctx, rush, "rush", room*each+each/2); err != nil {
 		return "", err
 	}
-	rush := w.client(rushKey)
 	gate = w.gates.next()
 	before := w.mock.Count()
 	var mu sync.Mutex
@@ -347,7 +353,7 @@ func (w *walk) rush(ctx context.Context) (string, error) {
 
 // metrics: the counters tell the same story.
 func (w *walk) metrics(ctx context.Context) (string, error) {
-	a, err := client{base: w.server.OpsURL(), http: w.http}.call(ctx, http.MethodGet, "/metrics", nil)
+	a, err := client{base: w.where.Ops, http: w.http}.call(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
 		return "", err
 	}
@@ -370,19 +376,13 @@ func (w *walk) metrics(ctx context.Context) (string, error) {
 }
 
 // receipts: the chain verifies; a copy with one changed character does not.
-func (w *walk) receipts(context.Context) (string, error) {
+func (w *walk) receipts(ctx context.Context) (string, error) {
 	if w.receiptID == "" || w.salt == "" {
 		return "", errors.New("the first answer had no x-receipt-id and x-receipt-salt")
 	}
-	var chain string
-	err := filepath.WalkDir(filepath.Join(w.server.ReceiptsDir(), ident.Account("acme").String()), func(path string, _ os.DirEntry, err error) error {
-		if err == nil && filepath.Base(path) == verify.LogFile {
-			chain = filepath.Dir(path)
-		}
-		return err
-	})
-	if err != nil || chain == "" {
-		return "", fmt.Errorf("no chain for acme: %w", err)
+	chain := filepath.Join(w.dir, "chain")
+	if err := w.download(ctx, "acme", chain); err != nil {
+		return "", err
 	}
 	report, err := verify.Dir(chain, verify.Options{RequireSignatures: true})
 	if err != nil || !report.OK {
@@ -436,12 +436,8 @@ func (w *walk) requestDigest() (string, error) {
 // conservation: every account's books balance, recomputed from rows.
 func (w *walk) conservation(ctx context.Context) (string, error) {
 	for _, slug := range []string{"acme", "beta", "rush", "tiny"} {
-		h, err := w.server.Ledger().Conservation(ctx, ident.Account(slug))
-		if err != nil {
+		if err := w.conserved(ctx, slug); err != nil {
 			return "", err
-		}
-		if !h.Holds() {
-			return "", fmt.Errorf("%s: %+v", slug, h)
 		}
 	}
 	return "deposited + overage = balance + grants + usage + loss + expired + withdrawn, four accounts", nil

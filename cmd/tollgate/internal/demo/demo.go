@@ -1,6 +1,7 @@
-// Package demo walks through what Tollgate claims and checks each claim: an
-// embedded ledger in a temporary folder, the mock provider, the whole server in
-// this process, and a scripted client that only speaks HTTP to it.
+// Package demo walks through what Tollgate claims and checks each claim with a
+// scripted client that only speaks HTTP and Connect: Run against an embedded
+// ledger in a temporary folder and the whole server in this process, Against a
+// platform that runs elsewhere.
 package demo
 
 import (
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/allinone"
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
 )
 
@@ -33,11 +35,13 @@ var ErrFailed = errors.New("the demo failed")
 // walk is one run.
 type walk struct {
 	dir    string
-	mock   *mockprovider.Running
+	mock   *mockprovider.Running // of the models that are counted and stepped
 	gates  *gates
-	server *allinone.Server
+	server *allinone.Server // nil against a platform that runs elsewhere
+	where  Target
 	http   *http.Client
 	acme   client
+	operator
 
 	expected        int64 // what acme's answers cost, by the catalogue
 	body            map[string]any
@@ -75,22 +79,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a temporary folder: %w", err)
 	}
-	w := &walk{dir: dir, gates: &gates{now: mockprovider.NewGate()}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
-	defer func() {
-		w.http.CloseIdleConnections()
-		if w.server != nil {
-			err = errors.Join(err, w.server.Stop(context.WithoutCancel(ctx)))
-		}
-		if w.mock != nil {
-			err = errors.Join(err, w.mock.Close())
-		}
-		err = errors.Join(err, os.RemoveAll(dir))
-	}()
-	begun := time.Now()
+	w := newWalk(dir)
+	defer func() { err = errors.Join(err, w.close(ctx)) }()
+	begun := clock.System{}.Now()
 	if err := w.start(ctx, o.Log); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "Tollgate demo: the whole platform in this process, on SQLite, ready in %s.\n\n", time.Since(begun).Round(time.Millisecond))
+	fmt.Fprintf(o.Out, "Tollgate demo: the whole platform in this process, on SQLite, ready in %s.\n\n", clock.System{}.Now().Sub(begun).Round(time.Millisecond))
 	if err := w.checks(ctx, o.Out); err != nil {
 		return err
 	}
@@ -106,6 +101,23 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 }
 
+func newWalk(dir string) *walk {
+	return &walk{dir: dir, operator: operator{close: func() {}}, gates: &gates{now: mockprovider.NewGate()}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+}
+
+// close ends what the walk started and removes its folder.
+func (w *walk) close(ctx context.Context) (err error) {
+	w.http.CloseIdleConnections()
+	w.operator.close()
+	if w.server != nil {
+		err = errors.Join(err, w.server.Stop(context.WithoutCancel(ctx)))
+	}
+	if w.mock != nil {
+		err = errors.Join(err, w.mock.Close())
+	}
+	return errors.Join(err, os.RemoveAll(w.dir))
+}
+
 // start brings up the mock and the server on free ports.
 func (w *walk) start(ctx context.Context, log *slog.Logger) (err error) {
 	if w.mock, err = mockprovider.New(mockprovider.Options{Hook: w.gates.hook}).Listen(ctx, "127.0.0.1:0"); err != nil {
@@ -115,7 +127,7 @@ func (w *walk) start(ctx context.Context, log *slog.Logger) (err error) {
 	if err := os.Mkdir(config, 0o700); err != nil {
 		return fmt.Errorf("make the demo's folder: %w", err)
 	}
-	if err := errors.Join(writeModels(config, w.mock.URL), writeTenants(config, 1)); err != nil {
+	if err := errors.Join(writeModels(config, w.mock.URL), writeTenants(config)); err != nil {
 		return err
 	}
 	cfg := allinone.Defaults()
@@ -128,22 +140,30 @@ func (w *walk) start(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	w.acme = w.client(acmeKey)
-	return nil
+	return w.aim(Target{
+		Gateway: w.server.URL(), Ops: w.server.OpsURL(), Admin: w.server.ControlURL(), Receipts: w.server.ControlURL(),
+		TokenFile: filepath.Join(w.dir, "data", "operator.token"),
+	})
 }
 
-func (w *walk) client(key string) client { return client{base: w.server.URL(), key: key, http: w.http} }
+// aim points the walk's clients at a platform.
+func (w *walk) aim(t Target) (err error) {
+	w.where, w.acme = t, client{base: t.Gateway, key: acmeKey, http: w.http}
+	w.operator, err = newOperator(t)
+	return err
+}
 
-// setRushBudget re-applies the tenants' file with another budget.
-func (w *walk) setRushBudget(ctx context.Context, nanoUSD int64) error {
-	if err := writeTenants(filepath.Join(w.dir, "config"), nanoUSD); err != nil {
-		return err
+func (w *walk) client(key string) client {
+	return client{base: w.where.Gateway, key: key, http: w.http}
+}
+
+// dropIdle closes the gateway's pooled connections to the provider, where the
+// gateway is in this process, so that a request would have to connect.
+func (w *walk) dropIdle() {
+	if w.server != nil {
+		w.server.CloseIdleUpstream()
 	}
-	return w.server.ReloadTenants(ctx)
 }
-
-// dropIdle closes the gateway's pooled connections to the provider.
-func (w *walk) dropIdle() { w.server.CloseIdleUpstream() }
 
 // checks runs every check and prints a line for each.
 func (w *walk) checks(ctx context.Context, out io.Writer) error {

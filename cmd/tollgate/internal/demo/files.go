@@ -13,10 +13,15 @@ const (
 	outputPico = 150_000_000 / 1_000 // 0.15 USD per million tokens
 )
 
-// models is the catalogue: two names of one mock and one that acme can't use.
+// models is the catalogue: names of one mock, one of which acme can't use. What
+// the walk counts or steps has a provider of its own, because another process
+// may serve the rest.
 const models = `schema_version: 1
 providers:
   mock:
+    spec: openai
+    base_url: %s
+  walk:
     spec: openai
     base_url: %s
 models:
@@ -25,8 +30,15 @@ models:
     max_context_tokens: 131072
     max_output_tokens: 8192
     cost: {input_per_mtok_usd: 0.0375, output_per_mtok_usd: 0.15}
+  mock/counted:
+    provider: walk
+    upstream_model: echo
+    max_context_tokens: 131072
+    max_output_tokens: 8192
+    cost: {input_per_mtok_usd: 0.0375, output_per_mtok_usd: 0.15}
   mock/gated:
-    provider: mock
+    provider: walk
+    upstream_model: gated
     max_context_tokens: 131072
     max_output_tokens: 8192
     cost: {input_per_mtok_usd: 0.0375, output_per_mtok_usd: 0.15}
@@ -37,8 +49,8 @@ models:
     cost: {input_per_mtok_usd: 3, output_per_mtok_usd: 15}
 `
 
-// tenants declares four tenants; the third budget is filled in once the price
-// of a request is known, which also shows a file being re-applied.
+// tenants declares four tenants; the walk, as operator, sets the budgets of the
+// last two once it knows the price of a request.
 const tenants = `schema_version: 1
 tenants:
   - tenant_id: acme
@@ -57,16 +69,17 @@ tenants:
     credentials:
       - {key_id: main, key: %q, scopes: ["chat:stream"]}
     allowed_models: ["mock/gated"]
-    limits: {daily_budget_nano_usd: %d, max_concurrent_streams: 64, requests_per_minute: 1000}
+    limits: {daily_budget_nano_usd: 1, max_concurrent_streams: 64, requests_per_minute: 1000}
   - tenant_id: tiny
     enabled: true
     credentials:
       - {key_id: main, key: %q, scopes: ["chat:stream"]}
-    allowed_models: ["mock/echo"]
-    limits: {daily_budget_nano_usd: 12000, requests_per_minute: 1000}
+    allowed_models: ["mock/counted"]
+    limits: {daily_budget_nano_usd: 1, requests_per_minute: 1000}
 `
 
-// The demo's keys: they exist for as long as its temporary folder.
+// The demo's keys are public: they are good in its temporary folder and in
+// deploy/compose, which listens on loopback.
 const (
 	acmeKey = "tg-demo-acme-0123456789abcdef"
 	betaKey = "tg-demo-beta-0123456789abcdef"
@@ -75,11 +88,11 @@ const (
 )
 
 func writeModels(dir, providerURL string) error {
-	return write(filepath.Join(dir, "models.yaml"), fmt.Sprintf(models, providerURL))
+	return write(filepath.Join(dir, "models.yaml"), fmt.Sprintf(models, providerURL, providerURL))
 }
 
-func writeTenants(dir string, rushBudget int64) error {
-	return write(filepath.Join(dir, "tenants.yaml"), fmt.Sprintf(tenants, acmeKey, betaKey, rushKey, rushBudget, tinyKey))
+func writeTenants(dir string) error {
+	return write(filepath.Join(dir, "tenants.yaml"), fmt.Sprintf(tenants, acmeKey, betaKey, rushKey, tinyKey))
 }
 
 func write(name, text string) error {

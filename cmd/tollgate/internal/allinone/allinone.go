@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/tollgate-platform/tollgate/libs/admission"
 	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
@@ -61,6 +63,7 @@ type Server struct {
 	tenants *admin.Tenants
 	jobs    *jobs.Runner
 	metrics *telemetry.Metrics
+	traces  *telemetry.Traces
 
 	handler              http.Handler // nil without a control listener
 	public, ops, control net.Listener
@@ -100,6 +103,12 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	if s.metrics, err = telemetry.NewMetrics(); err != nil {
 		return nil, err
 	}
+	if s.traces, err = telemetry.NewTraces(ctx, telemetry.TraceOptions{
+		Endpoint: o.Config.Traces.OTLPEndpoint, Ratio: o.Config.Traces.TraceRatio,
+		Service: o.Config.Telemetry.ServiceName, Version: o.Config.Telemetry.ServiceVersion,
+	}); err != nil {
+		return nil, err
+	}
 	if s.ledger, err = openLedger(ctx, o); err != nil {
 		return nil, err
 	}
@@ -132,26 +141,32 @@ func (s *Server) wire() ([]run.Component, error) {
 	}
 	s.tenants = admin.NewTenants(s.tenantsOptions(issuer))
 
-	sweepEvery := time.Duration(cfg.Ledger.SweepIntervalSecs) * time.Second
-	leases, err := lease.New(leaseConfig(cfg.Config), lease.Deps{Reservations: s.ledger, Leases: s.ledger, Sweeps: s.ledger, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("lease")})
+	traced, err := s.traces.Interceptor()
 	if err != nil {
 		return nil, err
 	}
-	usages, err := usage.New(usage.Config{AuditEvery: max(sweepEvery, 5*time.Minute)}, usage.Deps{Queries: s.ledger, Sink: s.ledger, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("usage")})
+	around := []connect.Interceptor{traced}
+	sweepEvery := time.Duration(cfg.Ledger.SweepIntervalSecs) * time.Second
+	leases, err := lease.New(leaseConfig(cfg.Config), lease.Deps{Reservations: s.ledger, Leases: s.ledger, Sweeps: s.ledger, Ping: s.ledger.Ping, Info: s.ledger.Info, Log: o.Log, Meter: s.metrics.Meter("lease"), Interceptors: around})
+	if err != nil {
+		return nil, err
+	}
+	usages, err := usage.New(usage.Config{AuditEvery: max(sweepEvery, 5*time.Minute)}, usage.Deps{Queries: s.ledger, Sink: s.ledger, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("usage"), Interceptors: around})
 	if err != nil {
 		return nil, err
 	}
 	admins, err := admin.New(admin.Config{RollEvery: sweepEvery, Batch: 500}, admin.Deps{
-		Admin: s.ledger, Queries: s.ledger, Sweeps: s.ledger, Tenants: s.tenants, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("admin"),
+		Admin: s.ledger, Queries: s.ledger, Sweeps: s.ledger, Tenants: s.tenants, Ping: s.ledger.Ping, Log: o.Log, Meter: s.metrics.Meter("admin"), Interceptors: around,
 	})
 	if err != nil {
 		return nil, err
 	}
-	snapshots := snapshot.New(snapshot.Deps{Snapshots: s.ledger, Keys: s.ledger, Policies: s.ledger, Changes: s.ledger, Ping: s.ledger.Ping, Log: o.Log})
+	snapshots := snapshot.New(snapshot.Deps{Snapshots: s.ledger, Keys: s.ledger, Policies: s.ledger, Changes: s.ledger, Ping: s.ledger.Ping, Log: o.Log, Interceptors: around})
 	passes := slices.Concat(leases.Jobs, usages.Jobs, admins.Jobs)
 	components := []run.Component{
 		{Name: "ledger", Close: func(context.Context) error { return s.ledger.Close() }},
-		{Name: "telemetry", Close: s.metrics.Close},
+		{Name: "traces", Close: s.traces.Close},
+		{Name: "metrics", Close: s.metrics.Close},
 		evidence.Component(),
 		{
 			Name: "gateway", Open: s.gateway.Open, Workers: []run.Worker{s.gateway.Run},
@@ -210,6 +225,7 @@ func (s *Server) wireGateway(issuer *auth.Issuer, evidence *receipts.Service) er
 	deps := gateway.Deps{
 		Engine: engine, Runtime: background, Usage: s.ledger, LedgerInfo: s.ledger.Info, Issues: s.issues,
 		Env: o.LookupEnv, Clock: o.Clock, Log: o.Log, Meter: s.metrics.Meter("gateway"), MetricsHandler: s.metrics.Handler(),
+		TracerProvider: s.traces.Provider(),
 	}
 	if stats, ok := s.ledger.(ledger.StatsSource); ok {
 		deps.LedgerStats = stats.Stats

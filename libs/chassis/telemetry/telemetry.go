@@ -14,15 +14,15 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/lmittmann/tint"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/otlptranslator"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
-
-	"github.com/lmittmann/tint"
 )
 
 // Level reads a level's name: debug, info, warn or error.
@@ -44,7 +44,7 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})), nil
 	case "pretty":
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: l, TimeFormat: "15:04:05.000"})), nil
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: l, TimeFormat: "15:04:05.000"})), nil
 	}
 	return nil, fmt.Errorf("log format: must be json or pretty, not %q", format)
 }
@@ -64,7 +64,7 @@ func NewMetrics() (*Metrics, error) {
 	if err := registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})); err != nil {
 		return nil, fmt.Errorf("register the process's metrics: %w", err)
 	}
-	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutUnits(), otelprom.WithoutCounterSuffixes(), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
+	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithoutSuffixes), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	if err != nil {
 		return nil, fmt.Errorf("make the metrics' exporter: %w", err)
 	}

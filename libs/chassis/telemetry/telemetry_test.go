@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestNamesAreTheContracts(t *testing.T) {
 	}
 	depth.Record(t.Context(), 7)
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{"\ngw_requests_total{tenant=\"acme\"} 3\n", "\ntollgate_ledger_queue_depth 7\n", "\ngo_goroutines "} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("missing %q in:\n%s", want, w.Body.String())

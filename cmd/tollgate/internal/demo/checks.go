@@ -50,7 +50,7 @@ func words() []string { return strings.Fields(prompt) }
 
 // stream: one completion, every frame in its order.
 func (w *walk) stream(ctx context.Context) (string, error) {
-	a, frames, err := w.acme.frames(ctx, "/v1/chat/stream", chat("mock/echo", prompt, 50))
+	a, frames, err := w.acme.frames(ctx, "/v1/chat/stream", chat("mock/echo", prompt))
 	if err != nil {
 		return "", err
 	}
@@ -96,13 +96,13 @@ func (w *walk) stream(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: %d, not %d", errBilling, end.Cost, end.Usage.price())
 	}
 	w.expected += end.Cost
-	w.body, w.receiptID, w.salt = chat("mock/echo", prompt, 50), a.header.Get("x-receipt-id"), a.header.Get("x-receipt-salt")
+	w.body, w.receiptID, w.salt = chat("mock/echo", prompt), a.header.Get("x-receipt-id"), a.header.Get("x-receipt-salt")
 	return fmt.Sprintf("start, %d tokens, end, [DONE]; %d nano-USD of %s reserved", len(text), end.Cost, a.header.Get("x-reserved-nano-usd")), nil
 }
 
 // complete: the same as one document, and in OpenAI's format.
 func (w *walk) complete(ctx context.Context) (string, error) {
-	a, err := w.acme.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50))
+	a, err := w.acme.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt))
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +115,7 @@ func (w *walk) complete(ctx context.Context) (string, error) {
 		return "", errors.New("/v1/chat/complete: " + a.String())
 	}
 	w.expected += doc.Cost
-	openai := map[string]any{"model": "mock/echo", "max_tokens": 50, "messages": []map[string]string{{"role": "user", "content": prompt}}}
+	openai := map[string]any{"model": "mock/echo", "max_tokens": maxTokens, "messages": []map[string]string{{"role": "user", "content": prompt}}}
 	if a, err = w.acme.call(ctx, http.MethodPost, "/v1/chat/completions", openai); err != nil {
 		return "", err
 	}
@@ -184,7 +184,7 @@ func (w *walk) tinyBudget(ctx context.Context) (string, error) {
 	tiny := w.client(tinyKey)
 	const most = 100
 	for n := range most {
-		a, err := tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50))
+		a, err := tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt))
 		if err != nil {
 			return "", err
 		}
@@ -198,7 +198,7 @@ func (w *walk) tinyBudget(ctx context.Context) (string, error) {
 		w.dropIdle()
 		connections, requests := w.mock.Connections(), w.mock.Count()
 		for range 10 {
-			if a, err = tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50)); err != nil || a.status != http.StatusPaymentRequired {
+			if a, err = tiny.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt)); err != nil || a.status != http.StatusPaymentRequired {
 				return "", fmt.Errorf("not refused: %s, %w", a, err)
 			}
 		}
@@ -224,7 +224,7 @@ func (w *walk) isolation(ctx context.Context) (string, error) {
 	if len(list.Data) != 1 || list.Data[0].ID != "mock/premium" {
 		return "", fmt.Errorf("beta sees the models %v", list.Data)
 	}
-	a, err := beta.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt, 50))
+	a, err := beta.call(ctx, http.MethodPost, "/v1/chat/complete", chat("mock/echo", prompt))
 	if err != nil || a.status != http.StatusForbidden || a.code() != "model_not_allowed" {
 		return "", fmt.Errorf("another tenant's model: %s, %w", a, err)
 	}
@@ -247,12 +247,12 @@ func (w *walk) hangUp(ctx context.Context) (string, error) {
 	}
 	gate := w.gates.next()
 	records := len(w.mock.Records())
-	const delivered, maxTokens = 3, 50
+	const delivered = 3
 	for range delivered + 1 { // the role's frame, then the words
 		gate.Release()
 	}
 	seen := 0
-	a, err := w.acme.stream(ctx, "/v1/chat/stream", chat("mock/gated", "a b c d e f g h", maxTokens), func(f frame) bool {
+	a, err := w.acme.stream(ctx, "/v1/chat/stream", chat("mock/gated", "a b c d e f g h"), func(f frame) bool {
 		if f.event == "" && f.data != "[DONE]" {
 			seen++
 		}
@@ -288,8 +288,8 @@ func (w *walk) hangUp(ctx context.Context) (string, error) {
 
 // rush: twenty at once against a budget for three.
 func (w *walk) rush(ctx context.Context) (string, error) {
-	const room, crowd, maxTokens = 3, 20, 50
-	body := chat("mock/gated", prompt, maxTokens)
+	const room, crowd = 3, 20
+	body := chat("mock/gated", prompt)
 	// One request by acme tells what the request reserves.
 	gate := w.gates.next()
 	for range len(words()) + 4 {

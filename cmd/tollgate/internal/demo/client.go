@@ -38,7 +38,7 @@ type answer struct {
 	body   []byte
 }
 
-func (c client) request(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
+func (c client) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var reader io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -53,9 +53,6 @@ func (c client) request(ctx context.Context, method, path string, body any, head
 	}
 	r.Header.Set("x-api-key", c.key)
 	r.Header.Set("content-type", "application/json")
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
 	res, err := c.http.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
@@ -64,10 +61,10 @@ func (c client) request(ctx context.Context, method, path string, body any, head
 }
 
 // call sends one request and reads its whole answer.
-func (c client) call(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
+func (c client) call(ctx context.Context, method, path string, body any) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	res, err := c.request(ctx, method, path, body, header...)
+	res, err := c.request(ctx, method, path, body)
 	if err != nil {
 		return answer{}, err
 	}
@@ -114,10 +111,10 @@ func (a answer) code() string {
 
 // stream opens a streamed answer. It gives frames to each until each says stop
 // or the stream ends; the connection is closed when it returns.
-func (c client) stream(ctx context.Context, path string, body any, each func(frame) (more bool), header ...string) (answer, error) {
+func (c client) stream(ctx context.Context, path string, body any, each func(frame) (more bool)) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	res, err := c.request(ctx, http.MethodPost, path, body, header...)
+	res, err := c.request(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return answer{}, err
 	}
@@ -151,14 +148,17 @@ func (c client) stream(ctx context.Context, path string, body any, each func(fra
 }
 
 // frames reads a whole stream.
-func (c client) frames(ctx context.Context, path string, body any, header ...string) (answer, []frame, error) {
+func (c client) frames(ctx context.Context, path string, body any) (answer, []frame, error) {
 	var all []frame
-	a, err := c.stream(ctx, path, body, func(f frame) bool { all = append(all, f); return true }, header...)
+	a, err := c.stream(ctx, path, body, func(f frame) bool { all = append(all, f); return true })
 	return a, all, err
 }
 
+// maxTokens is the output cap of every request of the walk.
+const maxTokens = 50
+
 // chat is a request in the gateway's own shape.
-func chat(model, prompt string, maxTokens int) map[string]any {
+func chat(model, prompt string) map[string]any {
 	return map[string]any{
 		"model":    model,
 		"messages": []map[string]string{{"role": "user", "content": prompt}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/allinone"
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
 	"github.com/tollgate-platform/tollgate/services/gateway"
 )
@@ -87,11 +88,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
-	begun := time.Now()
+	begun := clock.System{}.Now()
 	if err := w.start(ctx, o.Log); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "Tollgate demo: the whole platform in this process, on SQLite, ready in %s.\n\n", time.Since(begun).Round(time.Millisecond))
+	fmt.Fprintf(o.Out, "Tollgate demo: the whole platform in this process, on SQLite, ready in %s.\n\n", clock.System{}.Now().Sub(begun).Round(time.Millisecond))
 	if err := w.checks(ctx, o.Out); err != nil {
 		return err
 	}

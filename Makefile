@@ -80,10 +80,18 @@ check: ## Do what CI does
 	./test
 
 .PHONY: image
-image: ## Build the all-in-one image tollgate:dev (needs docker)
-	rm -rf $(BIN)/image && mkdir -p $(BIN)/image/data && mkdir -m 1777 $(BIN)/image/tmp
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/image/tollgate ./cmd/tollgate
-	if [ -f /etc/ssl/certs/ca-certificates.crt ]; then cp /etc/ssl/certs/ca-certificates.crt $(BIN)/image/; \
-	else echo 'no CA certificates on this host: apt-get install ca-certificates' >&2; exit 1; fi
-	cp -r config $(BIN)/image/config
-	docker build -t tollgate:dev -f deploy/docker/Dockerfile $(BIN)/image
+image: ## Build tollgate:dev, every program in one image (needs docker)
+	deploy/docker/build-images tollgate
+
+.PHONY: images
+images: ## Build tollgate:dev, and PostgreSQL's image where no registry answers
+	deploy/docker/build-images
+
+.PHONY: compose
+compose: images ## Serve the six services on PostgreSQL until Ctrl-C
+	if docker compose version >/dev/null 2>&1; then docker compose -f deploy/compose/compose.yaml up --build; \
+	else docker-compose -f deploy/compose/compose.yaml up --build; fi
+
+.PHONY: compose-check
+compose-check: ## Run the six services in containers, check them, and remove them
+	deploy/compose/check

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +46,7 @@ type bench struct {
 	tenants *admin.Tenants
 	service admin.Service
 	path    string
-	applied int
+	applied atomic.Int64
 }
 
 func setup(t *testing.T, every time.Duration) *bench {
@@ -67,7 +68,7 @@ func setup(t *testing.T, every time.Duration) *bench {
 	b.write(t, file)
 	b.tenants = admin.NewTenants(admin.TenantsOptions{
 		Path: b.path, Every: every, Store: b.ledger, Log: slog.New(slog.DiscardHandler),
-		Applied: func(context.Context) error { b.applied++; return nil },
+		Applied: func(context.Context) error { b.applied.Add(1); return nil },
 		Compile: tenantfile.Options{Defaults: tenantfile.ContractDefaults(), Issuer: issuer, LookupEnv: func(string) (string, bool) { return "", false }},
 	})
 	if b.service, err = admin.New(admin.Config{RollEvery: time.Minute, Batch: 10}, admin.Deps{
@@ -161,17 +162,17 @@ func TestTenantsOverTheWire(t *testing.T) {
 	b.serve(t)
 	ctx := t.Context()
 	plan, err := b.ApplyTenants(ctx, &adminv1.ApplyTenantsRequest{TenantsYaml: []byte(file), DryRun: true})
-	if err != nil || len(plan.GetReport().GetChanges()) == 0 || plan.GetReport().GetChanges()[0].GetApplied() || b.applied != 0 {
-		t.Fatalf("plan %v, %v, applied %d", plan, err, b.applied)
+	if err != nil || len(plan.GetReport().GetChanges()) == 0 || plan.GetReport().GetChanges()[0].GetApplied() || b.applied.Load() != 0 {
+		t.Fatalf("plan %v, %v, applied %d", plan, err, b.applied.Load())
 	}
 	if _, err := b.GetAccount(ctx, &adminv1.GetAccountRequest{Name: &adminv1.GetAccountRequest_Slug{Slug: "acme"}}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("a dry run made an account: %v", err)
 	}
-	if _, err := b.ReloadTenants(ctx, &adminv1.ReloadTenantsRequest{}); err != nil || b.applied != 1 {
-		t.Fatalf("reload: %v, applied %d", err, b.applied)
+	if _, err := b.ReloadTenants(ctx, &adminv1.ReloadTenantsRequest{}); err != nil || b.applied.Load() != 1 {
+		t.Fatalf("reload: %v, applied %d", err, b.applied.Load())
 	}
 	again, err := b.ReloadTenants(ctx, &adminv1.ReloadTenantsRequest{})
-	if err != nil || len(again.GetReport().GetChanges()) != 0 || b.applied != 1 {
+	if err != nil || len(again.GetReport().GetChanges()) != 0 || b.applied.Load() != 1 {
 		t.Errorf("an unchanged file: %v, %v", again, err)
 	}
 	id := ident.Account("acme").String()
@@ -215,8 +216,8 @@ func TestFileIsWatched(t *testing.T) {
 			return a.Budget.Allowance
 		}
 		b.write(t, strings.Replace(file, "1000", "2000", 1))
-		if got := allowance(); got != 2000 || b.applied != 2 {
-			t.Errorf("allowance %d, applied %d times", got, b.applied)
+		if got := allowance(); got != 2000 || b.applied.Load() != 2 {
+			t.Errorf("allowance %d, applied %d times", got, b.applied.Load())
 		}
 		b.write(t, strings.Replace(file, "1000", "nonsense", 1))
 		if got := allowance(); got != 2000 {

@@ -4,14 +4,7 @@ import "context"
 
 // Models gives every id and alias of the catalogue in force, disabled ones too:
 // what a tenants' file may name.
-func (c *Component) Models() []string {
-	var names []string
-	for _, m := range c.generation.Load().Catalog.Models() {
-		names = append(names, m.ID)
-		names = append(names, m.Aliases...)
-	}
-	return names
-}
+func (c *Component) Models() []string { return c.generation.Load().Catalog.Known() }
 
 // CloseIdleUpstream drops pooled connections to providers; the next request
 // connects anew.

@@ -98,6 +98,11 @@ func TestCostAtTheEdges(t *testing.T) {
 	if _, err := p.Cost(math.MaxUint64, 0, math.MaxUint64); !errors.Is(err, ErrCostRange) {
 		t.Errorf("absurd: %v", err)
 	}
+	// The sum is exactly 2^128: its low 128 bits are a cost of 0.
+	wrap := Prices{Input: 1<<64 - 2, CachedInput: 8, Output: 1<<64 - 2}
+	if got, err := wrap.Cost(1<<63+1<<62, 1<<62, 1<<63); !errors.Is(err, ErrCostRange) {
+		t.Errorf("wrapped around: %d, %v", got, err)
+	}
 }
 
 // TestQuoteCoversAnyBillWithinIt guards the reservation: no usage within the

@@ -19,6 +19,9 @@ type commands struct {
 	Serve        serveCommand        `cmd:"" help:"Run every service in this process until SIGTERM or SIGINT."`
 	Migrate      migrateCommand      `cmd:"" help:"Create or upgrade the ledger's and the jobs' tables, then exit."`
 	Demo         demoCommand         `cmd:"" help:"Walk through what Tollgate claims against a mock provider, checking each claim."`
+	Check        checkCommand        `cmd:"" help:"Do the demo's checks against a platform that runs elsewhere."`
+	Secrets      secretsCommand      `cmd:"" help:"Make the issuer secret and bearer tokens of a platform of several processes."`
+	Probe        probeCommand        `cmd:"" help:"Ask a health endpoint once."`
 	Bench        benchCommand        `cmd:"" help:"Measure what the gateway adds to a paced provider, and reconcile every account to the unit."`
 	MockProvider mockProviderCommand `cmd:"" name:"mock-provider" help:"Serve an OpenAI-compatible provider that needs no account."`
 	Receipts     receiptsCommands    `cmd:"" help:"Work with receipt chains."`

@@ -126,7 +126,10 @@ func (c serveCommand) Run(p *process) error {
 	return errors.Join(failed, s.Stop(context.WithoutCancel(p.ctx)))
 }
 
-type migrateCommand struct{ settings }
+type migrateCommand struct {
+	settings
+	holding
+}
 
 // Run migrates and exits.
 func (c migrateCommand) Run(p *process) error {
@@ -138,5 +141,5 @@ func (c migrateCommand) Run(p *process) error {
 		return err
 	}
 	fmt.Fprintf(p.stdout, "the %s ledger is migrated\n", o.Config.Ledger.Backend)
-	return nil
+	return c.hold(p)
 }

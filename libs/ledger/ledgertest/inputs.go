@@ -161,3 +161,43 @@ func inputPages(w *world) {
 	w.must(err)
 	same(w, "accounts under the default limit", len(all), 4)
 }
+
+func leaseInputs(w *world) {
+	acme := w.funded("acme", 100)
+	l := w.leased(acme, 40, 40)
+	ctx := w.Context()
+	acquire := func(spoil func(a *ledger.Acquire)) error {
+		a := w.wish(acme, 10)
+		spoil(&a)
+		_, err := w.Ledger.Acquire(ctx, a)
+		return err
+	}
+	consolidate := func(spoil func(c *ledger.Consolidate)) error {
+		c := ledger.Consolidate{Lease: l.ID, Fence: l.Fence, Unspent: 40, ID: ident.New(), Want: 10, TTL: leaseTTL}
+		spoil(&c)
+		_, err := w.Ledger.Consolidate(ctx, c)
+		return err
+	}
+	release := func(r ledger.Release) error { _, err := w.Ledger.Release(ctx, r); return err }
+	extend := func(e ledger.Extend) error { _, err := w.Ledger.Extend(ctx, e); return err }
+	w.unchanged("a malformed call", func() {
+		for what, err := range map[string]error{
+			"no acquire id":       acquire(func(a *ledger.Acquire) { a.ID = ident.ID{} }),
+			"nothing wanted":      acquire(func(a *ledger.Acquire) { a.Want = 0 }),
+			"negative want":       acquire(func(a *ledger.Acquire) { a.Want = -1 }),
+			"no ttl":              acquire(func(a *ledger.Acquire) { a.TTL = 0 }),
+			"long ttl":            acquire(func(a *ledger.Acquire) { a.TTL = ledger.MaxLeaseTTL + 1 }),
+			"negative unspent":    release(ledger.Release{Lease: l.ID, Fence: l.Fence, Unspent: -1}),
+			"no fence":            release(ledger.Release{Lease: l.ID}),
+			"no lease":            release(ledger.Release{Fence: 1}),
+			"no attempt":          consolidate(func(c *ledger.Consolidate) { c.ID = ident.ID{} }),
+			"negative needed":     consolidate(func(c *ledger.Consolidate) { c.Needed = -1 }),
+			"no want":             consolidate(func(c *ledger.Consolidate) { c.Want = 0 }),
+			"an extension of 0":   extend(ledger.Extend{Lease: l.ID, Fence: l.Fence}),
+			"too long extension":  extend(ledger.Extend{Lease: l.ID, Fence: l.Fence, TTL: ledger.MaxLeaseTTL + 1}),
+			"extension, no fence": extend(ledger.Extend{Lease: l.ID, TTL: leaseTTL}),
+		} {
+			w.wantKind(err, fault.Invalid, what)
+		}
+	})
+}

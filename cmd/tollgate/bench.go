@@ -1,12 +1,18 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/bench"
 	"github.com/tollgate-platform/tollgate/libs/chassis/telemetry"
 )
 
+// streamsMax bounds the streams of one run: each takes four sockets here.
+const streamsMax = 4096
+
 type benchCommand struct {
 	Quick    bool   `help:"50 and 200 streams only, and fewer of them: about half a minute per ledger."`
+	Streams  []int  `placeholder:"N,…" help:"These numbers of streams instead, each at most 4096."`
 	Postgres string `placeholder:"DSN" help:"Measure PostgreSQL too, in this database; it is migrated and keeps the run's accounts, so give one that may be thrown away."`
 	JSON     bool   `help:"Print the report as JSON."`
 }
@@ -24,6 +30,14 @@ func (c benchCommand) Run(p *process) error {
 		return err
 	}
 	o := bench.Standard(c.Quick)
+	for _, n := range c.Streams {
+		if n < 1 || n > streamsMax {
+			return &exitError{2, fmt.Errorf("--streams: %d: must be between 1 and %d", n, streamsMax)}
+		}
+	}
+	if len(c.Streams) > 0 {
+		o.Levels = c.Streams
+	}
 	o.Out, o.Log, o.Postgres, o.JSON = p.stdout, log, c.Postgres, c.JSON
 	_, err = bench.Measure(p.ctx, o)
 	return err

@@ -58,7 +58,7 @@ const (
 
 // Standard gives the options of a full run, or of a quick one.
 func Standard(quick bool) Options {
-	o := Options{Levels: []int{50, 200, 500, 1000}, Rounds: 5, Tokens: 20, Pace: 50 * time.Millisecond, Requests: 10_000}
+	o := Options{Levels: []int{50, 200, 500, 1000}, Rounds: 4, Tokens: 20, Pace: 100 * time.Millisecond, Requests: 10_000}
 	if quick {
 		o.Levels, o.Rounds, o.Requests = []int{50, 200}, 2, 2_000
 	}

@@ -41,6 +41,7 @@ require (
 	github.com/tidwall/pretty v1.2.1 // indirect
 	github.com/tidwall/sjson v1.2.5 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
@@ -63,6 +64,7 @@ require (
 	github.com/tollgate-platform/tollgate/libs/runtime v0.0.0
 	github.com/tollgate-platform/tollgate/libs/testkit v0.0.0
 	github.com/tollgate-platform/tollgate/services/admin v0.0.0
+	github.com/tollgate-platform/tollgate/services/gateway v0.0.0
 	github.com/tollgate-platform/tollgate/services/lease v0.0.0
 	github.com/tollgate-platform/tollgate/services/receipts v0.0.0
 	github.com/tollgate-platform/tollgate/services/snapshot v0.0.0

@@ -1,5 +1,6 @@
-// Package process runs the real tollgate binary for tests: built once a test
-// process, started on loopback with files of its own, ended by id.
+// Package process runs the real binaries for tests: built once a test process,
+// started on loopback with files of their own, ended by id. A Site is one
+// process, a Stack the six.
 package process
 
 import (
@@ -22,42 +23,68 @@ import (
 // wait bounds how long a process may take to become ready or to end.
 const wait = 60 * time.Second
 
+const module = "github.com/tollgate-platform/tollgate/"
+
+// built is a set of programs that is compiled once a test process.
+type built struct {
+	once     sync.Once
+	packages []string
+	dir      string
+	err      error
+}
+
+//nolint:gochecknoglobals // compiled once a test process is the point
 var (
-	buildOnce sync.Once
-	binary    string
-	errBuild  error
+	tollgate = &built{packages: []string{"cmd/tollgate"}}
+	services = &built{packages: []string{
+		"services/lease/cmd/lease", "services/snapshot/cmd/snapshot", "services/usage/cmd/usage",
+		"services/receipts/cmd/receipts", "services/admin/cmd/admin", "services/gateway/cmd/gateway",
+	}}
 )
+
+func (b *built) path(t testing.TB, name string) string {
+	t.Helper()
+	b.once.Do(func() {
+		if b.dir, b.err = os.MkdirTemp("", "tollgate-bin-"); b.err != nil {
+			return
+		}
+		args := []string{"build", "-o", b.dir + string(filepath.Separator)}
+		for _, p := range b.packages {
+			args = append(args, module+p)
+		}
+		if out, err := exec.CommandContext(context.Background(), "go", args...).CombinedOutput(); err != nil { //nolint:gosec // constant arguments
+			b.err = fmt.Errorf("go build %v: %w\n%s", b.packages, err, out)
+		}
+	})
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return filepath.Join(b.dir, name)
+}
 
 // Build compiles cmd/tollgate once and gives the binary's path. Call Clean at
 // the end of TestMain.
 func Build(t testing.TB) string {
 	t.Helper()
-	buildOnce.Do(func() {
-		dir, err := os.MkdirTemp("", "tollgate-bin-")
-		if err != nil {
-			errBuild = err
-			return
-		}
-		binary = filepath.Join(dir, "tollgate")
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", binary, "github.com/tollgate-platform/tollgate/cmd/tollgate")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			errBuild = fmt.Errorf("go build cmd/tollgate: %w\n%s", err, out)
-		}
-	})
-	if errBuild != nil {
-		t.Fatal(errBuild)
-	}
-	return binary
+	return tollgate.path(t, "tollgate")
 }
 
-// Clean removes the binary.
+// BuildService compiles the six services once and gives one's path.
+func BuildService(t testing.TB, name string) string {
+	t.Helper()
+	return services.path(t, name)
+}
+
+// Clean removes the binaries.
 func Clean() {
-	if binary != "" {
-		_ = os.RemoveAll(filepath.Dir(binary))
+	for _, b := range []*built{tollgate, services} {
+		if b.dir != "" {
+			_ = os.RemoveAll(b.dir)
+		}
 	}
 }
 
-// Process is one running tollgate.
+// Process is one running program.
 type Process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -90,8 +117,13 @@ func (s *syncBuffer) String() string {
 // Start runs tollgate with args in dir. env is added to a bare environment.
 func Start(t testing.TB, dir string, env []string, args ...string) *Process {
 	t.Helper()
+	return start(t, Build(t), dir, env, args...)
+}
+
+func start(t testing.TB, binary, dir string, env []string, args ...string) *Process {
+	t.Helper()
 	p := &Process{t: t, done: make(chan struct{}), arrived: make(chan struct{})}
-	p.cmd = exec.CommandContext(context.Background(), Build(t), args...)
+	p.cmd = exec.CommandContext(context.Background(), binary, args...) //nolint:gosec // our own binary
 	p.cmd.Dir = dir
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + os.TempDir()}, env...)
 	p.cmd.Stderr = &p.stderr
@@ -108,7 +140,7 @@ func Start(t testing.TB, dir string, env []string, args ...string) *Process {
 		_ = p.cmd.Process.Kill()
 		<-p.done
 		if t.Failed() {
-			t.Logf("tollgate %s:\nstdout: %s\nstderr: %s", strings.Join(args, " "), strings.Join(p.Lines(), "\n"), p.stderr.String())
+			t.Logf("%s %s:\nstdout: %s\nstderr: %s", filepath.Base(binary), strings.Join(args, " "), strings.Join(p.Lines(), "\n"), p.stderr.String())
 		}
 	})
 	return p
@@ -173,6 +205,7 @@ func (p *Process) URLs() (public, ops string) {
 	p.t.Helper()
 	line := p.WaitLine("tollgate serves ")
 	line = strings.TrimPrefix(line, "tollgate serves ")
+	line, _, _ = strings.Cut(line, ", control ")
 	public, ops, _ = strings.Cut(line, ", operations ")
 	return public, ops
 }

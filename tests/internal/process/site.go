@@ -10,6 +10,18 @@ import (
 // Key is the sample tenant's key in a Site.
 const Key = "tg-test-acme-0123456789abcdef"
 
+// modelsYAML is one priced model of one provider.
+const modelsYAML = `schema_version: 1
+providers:
+  mock: {spec: openai, base_url: %s}
+models:
+  mock/echo:
+    provider: mock
+    max_output_tokens: 8192
+    max_context_tokens: 131072
+    cost: {input_per_mtok_usd: 0.5, output_per_mtok_usd: 1.5}
+`
+
 // Site is a folder with a configuration of one priced model and one tenant.
 type Site struct {
 	Dir  string // holds config/ and data/
@@ -30,16 +42,7 @@ shutdown_grace_ms = 1000
 lease_secs = %d
 sweep_interval_secs = 1
 `, leaseSecs),
-		"models.yaml": fmt.Sprintf(`schema_version: 1
-providers:
-  mock: {spec: openai, base_url: %s}
-models:
-  mock/echo:
-    provider: mock
-    max_output_tokens: 8192
-    max_context_tokens: 131072
-    cost: {input_per_mtok_usd: 0.5, output_per_mtok_usd: 1.5}
-`, providerURL),
+		"models.yaml": fmt.Sprintf(modelsYAML, providerURL),
 		"tenants.yaml": fmt.Sprintf(`schema_version: 1
 tenants:
   - tenant_id: acme

@@ -80,7 +80,7 @@ func defaults() settings {
 // Validate names every fault.
 func (s *settings) Validate() error {
 	const countMax, moneyMax = int64(1_000_000_000_000), int64(1_000_000_000_000_000)
-	faults := []error{s.Base.Validate(), s.Ledger.Settings.Validate()}
+	faults := []error{s.Base.Validate(), s.Ledger.Validate()}
 	l, key := s.Governance.DefaultLimits, "governance.default_limits."
 	for _, f := range []struct {
 		key          string

@@ -36,7 +36,7 @@ func defaults() settings {
 
 // Validate names every fault.
 func (s *settings) Validate() error {
-	faults := []error{s.Base.Validate(), s.Ledger.Settings.Validate()}
+	faults := []error{s.Base.Validate(), s.Ledger.Validate()}
 	for _, f := range []struct {
 		key       string
 		n         int64

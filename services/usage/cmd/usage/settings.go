@@ -32,7 +32,7 @@ func defaults() settings {
 
 // Validate names every fault.
 func (s *settings) Validate() error {
-	faults := []error{s.Base.Validate(), s.Ledger.Settings.Validate()}
+	faults := []error{s.Base.Validate(), s.Ledger.Validate()}
 	if n := s.Ledger.AuditIntervalSecs; n < 1 || n > 86_400 {
 		faults = append(faults, fmt.Errorf("ledger.audit_interval_secs: must be 1 to 86400, not %d", n))
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -500,9 +501,14 @@ func TestTypedListModelsAndUsage(t *testing.T) {
 			usage.GetMaxOutputTokens() != 300 || u.GetPeriodEndUnixNanos() <= u.GetAsOfUnixNanos() || u.GetRequestsLastMinute() > 1 {
 			t.Errorf("%v, over HTTP %+v", usage, plain)
 		}
-		_, err = client.ListModels(w.ctx(), &gatewayv1.ListModelsRequest{})
+		own, err := client.ListModels(w.ctx(), &gatewayv1.ListModelsRequest{}) // chat:stream is enough
+		w.must(err)
+		if len(own.GetModels()) != 2 || own.GetModels()[0].GetId() != "mock/echo" || own.GetModels()[1].GetId() != "mock/gated" {
+			t.Errorf("not the tenant's own models: %v", own)
+		}
+		_, err = w.typed(d, "X-Api-Key", adminKey).ListModels(w.ctx(), &gatewayv1.ListModelsRequest{})
 		if _, p := problem(t, err); p.GetCode() != commonv1.Reason_REASON_FORBIDDEN {
-			t.Errorf("without models:read: %v", p)
+			t.Errorf("without either scope: %v", p)
 		}
 		models, err := w.typed(d, "X-Api-Key", acmeKey).ListModels(w.ctx(), &gatewayv1.ListModelsRequest{})
 		w.must(err)
@@ -527,4 +533,43 @@ func TestTypedDuringShutdown(t *testing.T) {
 	if sent, p := problem(t, err); sent.Code() != connect.CodeUnavailable || p.GetCode() != commonv1.Reason_REASON_NOT_READY {
 		t.Errorf("%v %v", sent, p)
 	}
+}
+
+// TestTypedDeadlines guards, in every dialect, that a caller's deadline ends the
+// provider's request, is told as such, and is billed as a hang-up is.
+func TestTypedDeadlines(t *testing.T) {
+	t.Parallel()
+	forEachDialect(t, func(t *testing.T, d dialect) {
+		w := setup(t)
+		client := w.typed(d, "X-Api-Key", acmeKey)
+		ctx, cancel := context.WithTimeout(w.ctx(), 1500*time.Millisecond)
+		defer cancel()
+		if _, err := client.Complete(ctx, askedWhole("hang", "x")); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+			t.Errorf("whole: %v", err)
+		}
+		ctx, cancel = context.WithTimeout(w.ctx(), 1500*time.Millisecond)
+		defer cancel()
+		s, err := client.Chat(ctx, asked("stall", "a b c d"))
+		w.must(err)
+		for s.Receive() {
+			if s.Msg().GetEnd() != nil {
+				t.Errorf("an end: %v", s.Msg())
+			}
+		}
+		if connect.CodeOf(s.Err()) != connect.CodeDeadlineExceeded {
+			t.Errorf("streamed: %v", s.Err())
+		}
+		_ = s.Close()
+		for _, rec := range w.mock.Records() {
+			select {
+			case <-rec.Aborted:
+			case <-w.ctx().Done():
+				t.Fatal("the provider's request goes on")
+			}
+		}
+		bills := w.settled("acme")
+		if len(bills) != 2 || bills[0].Outcome != ledger.Full || bills[1].Outcome != ledger.Settled || bills[1].Units == 0 {
+			t.Errorf("billed %+v", bills)
+		}
+	})
 }

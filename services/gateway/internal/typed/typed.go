@@ -55,10 +55,10 @@ func New(core *exchange.Core) (*API, error) {
 			gatewayv1connect.GatewayServiceChatProcedure, a.chat, opts)),
 		gatewayv1connect.GatewayServiceCompleteProcedure: a.exchange(chat.Complete, connect.NewUnaryHandler(
 			gatewayv1connect.GatewayServiceCompleteProcedure, a.complete, opts)),
-		gatewayv1connect.GatewayServiceListModelsProcedure: a.system(ledger.PermModelsRead, connect.NewUnaryHandler(
-			gatewayv1connect.GatewayServiceListModelsProcedure, a.listModels, opts)),
-		gatewayv1connect.GatewayServiceGetUsageProcedure: a.system(0, connect.NewUnaryHandler(
-			gatewayv1connect.GatewayServiceGetUsageProcedure, a.getUsage, opts)),
+		gatewayv1connect.GatewayServiceListModelsProcedure: a.system(connect.NewUnaryHandler(
+			gatewayv1connect.GatewayServiceListModelsProcedure, a.listModels, opts), ledger.PermModelsRead, ledger.PermChatStream),
+		gatewayv1connect.GatewayServiceGetUsageProcedure: a.system(connect.NewUnaryHandler(
+			gatewayv1connect.GatewayServiceGetUsageProcedure, a.getUsage, opts), 0),
 	}
 	return a, nil
 }
@@ -169,14 +169,21 @@ func fromContext(ctx context.Context) (*begun, error) {
 	return b, nil
 }
 
-// system lets a caller into a procedure that is no exchange.
-func (a *API) system(scopes uint64, next http.Handler) http.Handler {
+// system lets a caller that has any of the scopes into a procedure that is no
+// exchange.
+func (a *API) system(next http.Handler, scopes ...uint64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.errors.IsSupported(r) || r.Method != http.MethodPost {
 			next.ServeHTTP(w, r)
 			return
 		}
-		caller, ref := a.core.Enter(r, scopes)
+		var caller *govern.Caller
+		var ref *refusal.Refusal
+		for _, s := range scopes {
+			if caller, ref = a.core.Enter(r, s); ref == nil || ref.Code != refusal.Forbidden {
+				break
+			}
+		}
 		if ref != nil {
 			a.refuse(w, r, ref)
 			return

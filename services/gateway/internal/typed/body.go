@@ -43,7 +43,7 @@ func (e *fieldError) Error() string { return e.field + ": " + e.err.Error() }
 // nativeBody writes a typed request as the body of the native endpoints, in the
 // canonical form of RFC 8785 (sorted names, no white space): the same request
 // has the same body whatever codec or protocol it came in, and a client can
-// write it too. Receipts bind this body; docs/adr/0004 is its contract.
+// write it too. Receipts bind this body; docs/adr/0006 is its contract.
 //
 // A field that is empty, and an object that was not sent, is left out.
 func nativeBody(m asked) ([]byte, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestNativeBodyVectors guards the canonical body that receipts bind: what is
-// here is in ADR 4, and a change of it breaks every client that recomputes
+// here is in ADR 6, and a change of it breaks every client that recomputes
 // digests.
 func TestNativeBodyVectors(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/control"
-	"github.com/tollgate-platform/tollgate/libs/testkit/pgtest"
 	adminv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/admin/v1"
 	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
 	receiptsv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/receipts/v1"
@@ -33,8 +32,7 @@ import (
 // socket, a gateway without a database, and an orderly end of each.
 func TestSixProcesses(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.DSN(t, process.Migrate(t))
-	s, provider := start(t, nil, process.StackOptions{DSN: dsn})
+	s, provider := start(t, nil, process.StackOptions{})
 	gateway := s.Service(process.Gateway)
 
 	var each int64
@@ -58,7 +56,7 @@ func TestSixProcesses(t *testing.T) {
 	verified(t, s, 6)
 	swept(t, s)
 	guarded(t, s)
-	databaseless(t, s, dsn)
+	databaseless(t, s)
 }
 
 // listed reads the bills one by one.
@@ -204,7 +202,7 @@ func post(t *testing.T, url, token, body string) (status int, answer string) {
 // databaseless ends the five services behind the gateway in good order; then
 // nobody is connected to the database, though the gateway runs on. Nor could it
 // be: no driver is among what it was built of.
-func databaseless(t *testing.T, s *process.Stack, dsn string) {
+func databaseless(t *testing.T, s *process.Stack) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(process.BuildService(t, process.Gateway))
 	if err != nil {
@@ -217,7 +215,7 @@ func databaseless(t *testing.T, s *process.Stack, dsn string) {
 			}
 		}
 	}
-	conn, err := pgx.Connect(t.Context(), dsn)
+	conn, err := pgx.Connect(t.Context(), s.DSN)
 	if err != nil {
 		t.Fatal(err)
 	}

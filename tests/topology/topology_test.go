@@ -55,8 +55,7 @@ func start(t *testing.T, hook func(*mockprovider.Request) (mockprovider.Script, 
 	o.ProviderURL = provider.URL
 	source := "the test's own server"
 	if o.DSN == "" {
-		o.DSN = pgtest.DSN(t, process.Migrate(t))
-		source = pgtest.Kind(t)
+		o.DSN, source = pgtest.DSN(t, process.Migrate(t)), pgtest.Kind(t)
 	}
 	t.Logf("topology: %d gateway and %d lease processes, one each of snapshot, usage, receipts and admin; PostgreSQL: %s", max(o.Pairs, 1), max(o.Pairs, 1), source)
 	return process.NewStack(t, o), provider

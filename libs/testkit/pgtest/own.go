@@ -38,24 +38,30 @@ type Own struct {
 // TOLLGATE_TEST_DATABASE_URL names is nobody's own, so it is not used.
 func NewOwn(t testing.TB) *Own {
 	t.Helper()
-	o := &Own{t: t}
-	bin, local := binDir()
-	image, contained := "", false
-	if !local {
-		image, contained = localImage(t.Context())
+	if bin, ok := binDir(); ok {
+		return ownCluster(t, bin)
 	}
-	switch {
-	case local:
-		o.kind = "a cluster of " + bin
-		o.initCluster(bin)
-		o.Start()
-	case contained:
-		o.kind = "a container of " + image
-		o.runContainer(image)
-	default:
+	image, ok := localImage(t.Context())
+	if !ok {
 		t.Fatal(errNoServer)
 	}
+	return ownContainer(t, image)
+}
+
+func ownCluster(t testing.TB, bin string) *Own {
+	t.Helper()
+	o := &Own{t: t, kind: "a cluster of " + bin}
 	t.Cleanup(o.end)
+	o.initCluster(bin)
+	o.Start()
+	return o
+}
+
+func ownContainer(t testing.TB, image string) *Own {
+	t.Helper()
+	o := &Own{t: t, kind: "a container of " + image}
+	t.Cleanup(o.end)
+	o.runContainer(image)
 	return o
 }
 
@@ -244,7 +250,7 @@ func (o *Own) end() {
 		}
 		return
 	}
-	if o.cmd != nil {
+	if o.cmd != nil { // it may have gone already, and nothing is frozen then
 		o.signalQuietly(syscall.SIGCONT)
 		_ = o.cmd.Process.Signal(syscall.SIGQUIT) // it may have gone already
 		<-o.done

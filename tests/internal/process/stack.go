@@ -40,8 +40,8 @@ const opsPort = 9464
 type StackOptions struct {
 	DSN         string // of a migrated database
 	ProviderURL string
-	// Limits of the one tenant, in YAML flow style; empty for ample ones.
-	Limits string
+	// Models and Tenants replace the files; empty is one model and one tenant.
+	Models, Tenants string
 	// Pairs is how many gateways there are, each with a lease service of its
 	// own; 0 is one.
 	Pairs int
@@ -51,11 +51,23 @@ type StackOptions struct {
 	TimeoutMS int
 }
 
+// tenantsYAML is one tenant with ample limits.
+const tenantsYAML = `schema_version: 1
+tenants:
+  - tenant_id: acme
+    enabled: true
+    receipts: true
+    credentials: [{key_id: main, key: %s, scopes: ["chat:stream", "models:read"]}]
+    allowed_models: ["mock/*"]
+    limits: {max_concurrent_streams: 1000, requests_per_minute: 100000, tokens_per_minute: 100000000}
+`
+
 // Stack is the platform as one process per service. Its tenant is "acme", with
 // Key, and its model is "mock/echo".
 type Stack struct {
 	OperatorToken, InstanceToken string // what the files hold
 	OperatorFile                 string
+	DSN                          string
 	ReceiptsDir                  string
 
 	t        testing.TB
@@ -95,11 +107,14 @@ func Migrate(t testing.TB) func(ctx context.Context, dsn string) error {
 // is ready.
 func NewStack(t testing.TB, o StackOptions) *Stack {
 	t.Helper()
-	if o.Limits == "" {
-		o.Limits = "{max_concurrent_streams: 1000, requests_per_minute: 100000, tokens_per_minute: 100000000}"
+	if o.Models == "" {
+		o.Models = fmt.Sprintf(modelsYAML, o.ProviderURL)
+	}
+	if o.Tenants == "" {
+		o.Tenants = fmt.Sprintf(tenantsYAML, Key)
 	}
 	o.Pairs = max(o.Pairs, 1)
-	s := &Stack{t: t, dir: t.TempDir(), services: map[string]*Service{}}
+	s := &Stack{DSN: o.DSN, t: t, dir: t.TempDir(), services: map[string]*Service{}}
 	s.write(o)
 	s.secrets()
 	leased := []string{}
@@ -160,16 +175,7 @@ bearers:
   - {identity: gateway, role: instance, token_file: ../instance.token}
   - {identity: operator, role: operator, token_file: ../operator.token}
 `,
-		"models.yaml": fmt.Sprintf(modelsYAML, o.ProviderURL),
-		"tenants.yaml": fmt.Sprintf(`schema_version: 1
-tenants:
-  - tenant_id: acme
-    enabled: true
-    receipts: true
-    credentials: [{key_id: main, key: %s, scopes: ["chat:stream", "models:read"]}]
-    allowed_models: ["mock/*"]
-    limits: %s
-`, Key, o.Limits),
+		"models.yaml": o.Models, "tenants.yaml": o.Tenants,
 	} {
 		path := filepath.Join(s.dir, "config", name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
@@ -204,7 +210,7 @@ func (s *Stack) secrets() {
 func (s *Stack) add(name string, n int, envs ...[]string) {
 	s.t.Helper()
 	key := name + strconv.Itoa(n)
-	host := loopback()
+	host := Loopback()
 	v := &Service{
 		Name: name, t: s.t, dir: filepath.Join(s.dir, key),
 		URL:  fmt.Sprintf("http://%s:%d", host, port(name)),
@@ -230,8 +236,8 @@ func (s *Stack) add(name string, n int, envs ...[]string) {
 	v.Start()
 }
 
-// loopback gives an address of 127/8 that nobody else is likely to use.
-func loopback() string {
+// Loopback gives an address of 127/8 that nobody else is likely to use.
+func Loopback() string {
 	var b [3]byte
 	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails: it crashes the program
 	return fmt.Sprintf("127.%d.%d.%d", 1+b[0]%250, b[1], 1+b[2]%250)

@@ -48,8 +48,11 @@ func (f *face) call(ctx context.Context, x *exchange.Exchange, msg asked, unread
 	f.inside, f.msg, f.unreadable = true, msg, unreadable
 	defer func() { f.inside = false }() // a panic is answered beside Connect
 	x.Run(ctx)
-	if f.refused == nil && f.completion == nil && f.stream == nil {
-		return context.Cause(ctx) // the caller left or its time was up: nobody listens
+	if f.refused == nil && f.completion == nil {
+		// The caller left or its time was up. Mostly nobody listens any more, but
+		// a deadline ends here and there at about the same moment, and a stream
+		// that was cut must not look like one that ended well.
+		return context.Cause(ctx)
 	}
 	return f.refused
 }

@@ -52,7 +52,11 @@ func (b *built) path(t testing.TB, name string) string {
 		for _, p := range b.packages {
 			args = append(args, module+p)
 		}
-		if out, err := exec.CommandContext(context.Background(), "go", args...).CombinedOutput(); err != nil { //nolint:gosec // constant arguments
+		build := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // constant arguments
+		// The same flags under the race detector, which needs cgo: another set
+		// would compile everything once more.
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
 			b.err = fmt.Errorf("go build %v: %w\n%s", b.packages, err, out)
 		}
 	})

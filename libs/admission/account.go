@@ -14,7 +14,7 @@ import (
 // by every request and written by publications.
 type account struct {
 	occupancy gauge                   // entries count what was admitted
-	units     atomic.Uint64           // admitted, in quotes
+	units     atomic.Uint64           // admitted, in quotes, since budgeted
 	started   [classEnd]atomic.Uint64 // commits by class
 	cancelled atomic.Uint64           // before execution started
 	contended atomic.Uint64           // compare-and-swaps lost to others
@@ -26,7 +26,8 @@ type account struct {
 	lease     LeaseSlot
 	id        AccountID
 	home      uint32
-	_         [cacheLine - 36]byte
+	budgeted  atomic.Bool // a snapshot has named a budget: units count
+	_         [cacheLine - 40]byte
 }
 
 var _ [0]struct{} = [unsafe.Sizeof(account{}) % cacheLine]struct{}{}

@@ -37,14 +37,14 @@ func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Den
 		lane.giveBack()
 		return Pending{}, r.entry.refuse(reason, units, items, instant)
 	}
-	a.units.Add(units)
-	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	if a.budgeted.Load() {
+		a.units.Add(units)
+	}
+	o := r.engine.ops.take()
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, lease, lane, Permit{}
 	s.quote, s.items, s.fence = units, items, lease.fence
-	word := at(s.word.Load(), phasePending)
-	s.word.Store(word)
-	return Pending{o, word, lease.usableUntil}, Denial{}
+	return Pending{o, s.admitted(), lease.usableUntil}, Denial{}
 }
 
 // giveBack gives room back that an admission took over.
@@ -74,6 +74,15 @@ func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLe
 	if reason := policy.rate(a, units, items, now); reason != 0 {
 		return nil, reason
 	}
+	// A lease that can't fund this is found out before places are taken and
+	// given back. The answer is the one of a request that took both and was
+	// refused at this instant.
+	if l := a.lease.lease.Load(); l == nil || now >= l.usableUntil || l.left.Load() < int64(units) { //nolint:gosec // units are at most MaxCostUnits
+		if reason := n.full(n.ceiling, policy.ceiling); reason != 0 {
+			return nil, reason
+		}
+		return nil, l.unfit(units, now)
+	}
 	if reason := n.enter(n.ceiling, policy.ceiling); reason != 0 {
 		return nil, reason
 	}
@@ -83,6 +92,18 @@ func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLe
 		c.occupancy.undo()
 	}
 	return lease, reason
+}
+
+// full says which of the two ceilings has no place now, without taking one:
+// what enter would answer.
+func (n *entry) full(principal, account uint64) Reason {
+	switch {
+	case n.cell.occupancy.inFlight() >= principal:
+		return atPrincipal
+	case n.account.occupancy.inFlight() >= account:
+		return ConcurrencyLimited
+	}
+	return 0
 }
 
 // rate takes the tokens of every bucket there is.
@@ -137,22 +158,29 @@ func (n *entry) enter(principal, account uint64) Reason {
 // fund debits the installed lease.
 func (a *account) fund(units uint64, now int64) (*LocalLease, Reason) {
 	lease := a.lease.lease.Load()
-	if lease == nil {
-		return nil, LeaseUnavailable
-	}
-	if now >= lease.usableUntil {
-		return nil, LeaseExpired
+	if lease == nil || now >= lease.usableUntil {
+		return nil, lease.unfit(units, now)
 	}
 	if ok, lost := lease.debit(units); !ok || lost != 0 {
 		if a.lost(lost); !ok {
-			if lease.left.Load() < 0 { // sealed: as good as gone
-				return nil, LeaseUnavailable
-			}
-			lease.refuse(units)
-			return nil, LeaseExhausted
+			return nil, lease.unfit(units, now)
 		}
 	}
 	return lease, 0
+}
+
+// unfit says why l, which may be nil, could not fund units at now.
+func (l *LocalLease) unfit(units uint64, now int64) Reason {
+	switch {
+	case l == nil:
+		return LeaseUnavailable
+	case now >= l.usableUntil:
+		return LeaseExpired
+	case l.left.Load() < 0: // sealed: as good as gone
+		return LeaseUnavailable
+	}
+	l.refuse(units)
+	return LeaseExhausted
 }
 
 // refuse counts a refusal and finds its numbers: as they are now, which is a
@@ -229,15 +257,15 @@ func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot
 		}
 		return Ready{}, d
 	}
-	r.entry.account.units.Add(uint64(q.Units))
-	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	if a := r.entry.account; a.budgeted.Load() {
+		a.units.Add(uint64(q.Units))
+	}
+	o := r.engine.ops.take()
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, nil, lane, capacity
 	s.quote, s.grant, s.items, s.fence = uint64(q.Units), uint64(g.Units), q.Items, g.Fence
 	s.request = g.RequestID
-	word := at(s.word.Load(), phaseReady)
-	s.word.Store(word)
-	return Ready{o, word, until}, Denial{}
+	return Ready{o, s.admitted(), until}, Denial{}
 }
 
 func (r *Request) admitReserved(q *Quote, g *Grant, now, until int64) Reason {

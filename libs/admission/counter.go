@@ -6,7 +6,8 @@ import (
 )
 
 // Counting happens at one point for each outcome: an account's occupancy word
-// counts what was admitted, account.refuse what was refused, and unknown
+// counts what was admitted and an op's tally its units, account.refuse counts
+// what was refused, and unknown
 // principals, who have no account, count in lanes of the engine.
 
 const tallyLanes = 16
@@ -70,7 +71,6 @@ func (e *Engine) Counts() Counts {
 	e.dir.mu.Lock()
 	for _, a := range e.dir.accounts {
 		c.Admitted += a.occupancy.entered()
-		c.UnitsAdmitted += a.units.Load()
 		for i := range a.denied {
 			c.Denied[i] += a.denied[i].Load()
 		}
@@ -82,6 +82,7 @@ func (e *Engine) Counts() Counts {
 		c.Contended += a.contended.Load()
 	}
 	e.dir.mu.Unlock()
+	c.UnitsAdmitted = e.ops.units()
 	c.Abandoned, c.AbandonedCommitted = e.rare.abandoned.Load(), e.rare.abandonedCommitted.Load()
 	c.Swept, c.SweptCommitted = e.rare.swept.Load(), e.rare.sweptCommitted.Load()
 	c.CommitExpired, c.CommitCanceled = e.rare.commitExpired.Load(), e.rare.commitCancelled.Load()

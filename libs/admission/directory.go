@@ -133,6 +133,9 @@ func (d *directory) install(s *AccountSnapshot, now int64, fresh map[uint64]*tab
 		d.accounts[s.account] = a
 	}
 	a.adopt(&s.limits, now)
+	if s.budgeted {
+		a.budgeted.Store(true)
+	}
 	c.held = Version{Generation: s.generation, Visible: true}
 	c.entry.Store(&entry{
 		snapshot: s, account: a, cell: c, ceiling: ceilingOf(s.limits.PrincipalMaxConcurrent), unitsBefore: a.units.Load(),

@@ -22,12 +22,13 @@ type account struct {
 	denied    [ReasonCount]atomic.Uint64
 	shed      [classEnd]atomic.Uint64 // capacity refused by class
 	_         [(cacheLine - (uintptr(ReasonCount)+uintptr(classEnd))*8%cacheLine) % cacheLine]byte
+	overage   overage
 	authority atomic.Pointer[authority]
 	lease     LeaseSlot
 	id        AccountID
 	home      uint32
 	budgeted  atomic.Bool // a snapshot has named a budget: units count
-	_         [cacheLine - 40]byte
+	_         [2*cacheLine - 32 - unsafe.Sizeof(LeaseSlot{})]byte
 }
 
 var _ [0]struct{} = [unsafe.Sizeof(account{}) % cacheLine]struct{}{}

@@ -1,6 +1,9 @@
 package admission
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Grant is funding that was decided durably elsewhere, for this one request.
 type Grant struct {
@@ -13,7 +16,8 @@ type Grant struct {
 
 // Admit prices w and takes what it needs, in a fixed order: freshness, work
 // permissions, items, price, request token, item tokens, cost tokens, the
-// principal's place, the account's place, units of the installed lease. A
+// principal's place, the account's place, units of the installed lease, or of
+// the overage cap where enforcement is elastic and no lease can fund it. A
 // refusal gives back places and units already taken; rate tokens stay spent.
 //
 // slot is handed over whatever the outcome; without one, there is no room for
@@ -25,25 +29,43 @@ func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Den
 		return Pending{}, r.unusable()
 	}
 	a, instant := r.entry.account, now.UnixNano()
+	var o *op
+	var home uint32
+	if l := a.lease.lease.Load(); l != nil && l.more != nil { // its counter is the op's
+		o = r.engine.ops.take()
+		home = o.home
+	}
 	var lease *LocalLease
 	var units, items uint64
 	reason := SnapshotExpired
 	if r.fresh(instant) {
 		if units, items, reason = r.entry.snapshot.judge(&w); reason == 0 {
-			lease, reason = r.entry.admit(units, items, lane, instant)
+			lease, reason = r.entry.admit(units, items, lane, instant, home)
 		}
 	}
 	if reason != 0 {
 		lane.giveBack()
+		if o != nil {
+			o.end()
+		}
 		return Pending{}, r.entry.refuse(reason, units, items, instant)
 	}
 	if a.budgeted.Load() {
 		a.units.Add(units)
 	}
-	o := r.engine.ops.take()
+	if o == nil {
+		o = r.engine.ops.take()
+	}
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, lease, lane, Permit{}
-	s.quote, s.items, s.fence = units, items, lease.fence
+	s.quote, s.items = units, items
+	if lease == nil {
+		s.source, s.fence = SourceOverage, 0
+		a.overage.admitted.Add(1)
+		a.overage.admittedUnits.Add(units)
+		return Pending{o, s.admitted(), onCredit}, Denial{}
+	}
+	s.source, s.fence = SourceLease, lease.fence
 	return Pending{o, s.admitted(), lease.usableUntil}, Denial{}
 }
 
@@ -63,9 +85,14 @@ const (
 	grantExpired = reasonEnd + 3
 )
 
-// admit decides, and holds on to what it took only when it admits. It answers
-// in as few words as it can: refuse finds the numbers.
-func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLease, Reason) {
+// onCredit is the window of a request that overage funds: it has no end, and
+// no lease has this one.
+const onCredit = math.MaxInt64
+
+// admit decides, and holds on to what it took only when it admits; without a
+// lease it has admitted on credit. It answers in as few words as it can: refuse
+// finds the numbers.
+func (n *entry) admit(units, items uint64, lane *usageLane, now int64, home uint32) (*LocalLease, Reason) {
 	if lane == nil {
 		return nil, AccountingBackpressure
 	}
@@ -77,7 +104,8 @@ func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLe
 	// A lease that can't fund this is found out before places are taken and
 	// given back. The answer is the one of a request that took both and was
 	// refused at this instant.
-	if l := a.lease.lease.Load(); l == nil || now >= l.usableUntil || l.left.Load() < int64(units) { //nolint:gosec // units are at most MaxCostUnits
+	limit, elastic := n.snapshot.elastic()
+	if l := a.lease.lease.Load(); !elastic && (l == nil || now >= l.usableUntil || l.short(units)) {
 		if reason := n.full(n.ceiling, policy.ceiling); reason != 0 {
 			return nil, reason
 		}
@@ -86,7 +114,10 @@ func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLe
 	if reason := n.enter(n.ceiling, policy.ceiling); reason != 0 {
 		return nil, reason
 	}
-	lease, reason := a.fund(units, now)
+	lease, reason := a.fund(units, now, home)
+	if reason != 0 && elastic {
+		reason = a.extend(units, limit)
+	}
 	if reason != 0 {
 		a.occupancy.undo()
 		c.occupancy.undo()
@@ -156,12 +187,12 @@ func (n *entry) enter(principal, account uint64) Reason {
 }
 
 // fund debits the installed lease.
-func (a *account) fund(units uint64, now int64) (*LocalLease, Reason) {
+func (a *account) fund(units uint64, now int64, home uint32) (*LocalLease, Reason) {
 	lease := a.lease.lease.Load()
 	if lease == nil || now >= lease.usableUntil {
 		return nil, lease.unfit(units, now)
 	}
-	if ok, lost := lease.debit(units); !ok || lost != 0 {
+	if ok, lost := lease.debit(units, home); !ok || lost != 0 {
 		if a.lost(lost); !ok {
 			return nil, lease.unfit(units, now)
 		}
@@ -211,11 +242,16 @@ func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
 		d.Limit, d.Used = a.authority.Load().ceiling, a.occupancy.inFlight()
 	case atPrincipal:
 		d.Reason, d.Level, d.Limit, d.Used = ConcurrencyLimited, LevelPrincipal, n.ceiling, n.cell.occupancy.inFlight()
+	case LeaseUnavailable, LeaseExpired:
+		a.balance(&d, units, now)
 	case LeaseExhausted:
 		if l := a.lease.lease.Load(); l != nil {
 			d.Limit = l.granted
 			d.Used = l.granted - uint64(l.Remaining())
 		}
+		a.balance(&d, units, now)
+	case OverageCapExhausted, OverageCapTemporarilyExhausted, OverageCommitInProgress:
+		d.Limit, d.Used = uint64(s.enforcement.OverageCap), a.overage.spent.Load()
 	case pastTheGrant:
 		d.Reason, d.Level, d.Used = LeaseExhausted, LevelWorkload, units
 	case grantExpired:
@@ -226,7 +262,7 @@ func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
 		d.Level = LevelInstance
 	case ClassNotPermitted, EmptyWorkload, UnpricedOperation, CostOverflow:
 		d.Level = LevelWorkload
-	default: // lease_unavailable and lease_expired have no numbers
+	default: // the rest is refused elsewhere
 	}
 	return a.refuse(d)
 }
@@ -264,6 +300,7 @@ func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, nil, lane, capacity
 	s.quote, s.grant, s.items, s.fence = uint64(q.Units), uint64(g.Units), q.Items, g.Fence
+	s.source = SourceReserved
 	s.request = g.RequestID
 	return Ready{o, s.admitted(), until}, Denial{}
 }

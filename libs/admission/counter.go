@@ -35,6 +35,9 @@ type rareCounters struct {
 	sweptCommitted     atomic.Uint64
 	commitExpired      atomic.Uint64
 	commitCancelled    atomic.Uint64
+	commitCapped       atomic.Uint64
+	commitCappedForNow atomic.Uint64
+	commitInProgress   atomic.Uint64
 	misuse             atomic.Uint64
 }
 
@@ -52,6 +55,12 @@ type Counts struct {
 	CapacityShed   [2]uint64 // refused capacity, by CapacityClass
 	CommitExpired  uint64    // commits refused: the funding had expired
 	CommitCanceled uint64    // commits refused: a cancel was first
+	// Commits refused: the funding had expired and overage had no room, by its
+	// own three reasons.
+	CommitCapped, CommitCappedForNow, CommitInProgress uint64
+	// On credit: of Admitted and UnitsAdmitted, and of Started.
+	AdmittedOverage, UnitsAdmittedOverage   uint64
+	CommittedOverage, UnitsCommittedOverage uint64 // fallbacks at commit
 	// Dropped without an end, found unreachable: before execution (charged
 	// nothing), and after (charged in full).
 	Abandoned, AbandonedCommitted uint64
@@ -78,6 +87,10 @@ func (e *Engine) Counts() Counts {
 			c.Started[i] += a.started[i].Load()
 			c.CapacityShed[i] += a.shed[i].Load()
 		}
+		c.AdmittedOverage += a.overage.admitted.Load()
+		c.UnitsAdmittedOverage += a.overage.admittedUnits.Load()
+		c.CommittedOverage += a.overage.fallbacks.Load()
+		c.UnitsCommittedOverage += a.overage.fallbackUnits.Load()
 		c.Cancelled += a.cancelled.Load()
 		c.Contended += a.contended.Load()
 	}
@@ -86,7 +99,8 @@ func (e *Engine) Counts() Counts {
 	c.Abandoned, c.AbandonedCommitted = e.rare.abandoned.Load(), e.rare.abandonedCommitted.Load()
 	c.Swept, c.SweptCommitted = e.rare.swept.Load(), e.rare.sweptCommitted.Load()
 	c.CommitExpired, c.CommitCanceled = e.rare.commitExpired.Load(), e.rare.commitCancelled.Load()
-	c.Misuse = e.rare.misuse.Load()
+	c.CommitCapped, c.CommitCappedForNow = e.rare.commitCapped.Load(), e.rare.commitCappedForNow.Load()
+	c.CommitInProgress, c.Misuse = e.rare.commitInProgress.Load(), e.rare.misuse.Load()
 	return c
 }
 
@@ -116,7 +130,14 @@ func (c *Counts) All() iter.Seq[Count] {
 			{"capacity_shed", BestEffort.String(), c.CapacityShed[BestEffort]},
 			{"cancelled_before_start", "", c.Cancelled},
 			{"commit_refused", FundingExpiredAtStart.String(), c.CommitExpired},
+			{"commit_refused", OverageCapExhausted.String(), c.CommitCapped},
+			{"commit_refused", OverageCapTemporarilyExhausted.String(), c.CommitCappedForNow},
+			{"commit_refused", OverageCommitInProgress.String(), c.CommitInProgress},
 			{"commit_refused", "cancelled", c.CommitCanceled},
+			{"admitted_overage", "", c.AdmittedOverage},
+			{"units_admitted_overage", "", c.UnitsAdmittedOverage},
+			{"committed_at_overage", "", c.CommittedOverage},
+			{"units_committed_at_overage", "", c.UnitsCommittedOverage},
 			{"abandoned", "pending", c.Abandoned},
 			{"abandoned", "committed", c.AbandonedCommitted},
 			{"swept", "pending", c.Swept},

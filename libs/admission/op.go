@@ -63,9 +63,11 @@ type state struct {
 	tally  atomic.Uint64
 	engine *Engine
 	entry  *entry
-	lease  *LocalLease // nil if funded by a grant
+	lease  *LocalLease // nil if funded by a grant or on credit
 	slot   *usageLane
 	permit Permit
+	source UsageSource // what funds it
+	home   uint32      // the op's own counter of sharded leases; never changes
 
 	quote   uint64
 	grant   uint64 // units granted; of a reserved request
@@ -83,7 +85,8 @@ type op struct{ *state }
 
 // opPool has the ops that are free, and knows every state there is.
 type opPool struct {
-	pool sync.Pool
+	pool  sync.Pool
+	homes atomic.Uint32 // given to ops in turn
 	// born are the states made since the last absorb: requests push, without a
 	// lock, and whoever holds mu takes all.
 	born atomic.Pointer[birth]
@@ -105,7 +108,7 @@ type sighting struct {
 }
 
 func (e *Engine) newOp() any {
-	s := &state{engine: e}
+	s := &state{engine: e, home: e.ops.homes.Add(1)}
 	o := &op{s}
 	runtime.AddCleanup(o, reap, s)
 	b := &birth{born: s}
@@ -199,8 +202,12 @@ func reap(s *state) {
 
 // release undoes the admission: a charge of zero. The caller has won the word.
 func (s *state) release() {
-	if s.lease != nil {
-		s.lease.left.Add(int64(s.quote)) //nolint:gosec // debited from there
+	switch s.source {
+	case SourceLease:
+		s.lease.refund(s.quote, s.home)
+	case SourceOverage:
+		s.entry.account.overage.refund(s.quote)
+	case SourceReserved: // the ledger's own affair
 	}
 	if s.slot != nil {
 		s.slot.reserved.Add(-1)
@@ -213,14 +220,17 @@ func (s *state) release() {
 // the word.
 func (s *state) emit(settled bool) Charge {
 	c := Charge{Units: CostUnits(s.quote)}
-	if settled {
+	switch {
+	case settled:
 		c = Charge{Units: CostUnits(s.actual), Excess: CostUnits(s.overage)}
+	case s.source == SourceOverage:
+		c.Excess = c.Units
 	}
 	if s.slot != nil {
 		s.slot.record(s, c)
 	}
 	if s.lease != nil {
-		s.lease.spent.Add(uint64(c.Units - c.Excess))
+		s.lease.at(s.home).spent.Add(uint64(c.Units - c.Excess))
 	}
 	s.vacate()
 	return c

@@ -21,9 +21,15 @@ type tallyLane struct {
 // directory's shard.
 func tallyLaneOf(p *Principal) byte { return p[15] % tallyLanes }
 
-// refuse is the one recording point of refusals.
+// refuse is the one recording point of refusals. An account that was forgotten
+// meanwhile hands on what it counts: whoever swaps a count out moves it, and
+// either the forgetting or the late count is last to look.
 func (a *account) refuse(d Denial) Denial {
-	a.denied[d.Reason-1].Add(1)
+	n := &a.denied[d.Reason-1]
+	n.Add(1)
+	if o := a.orphaned.Load(); o != nil {
+		o.denied[d.Reason-1].Add(n.Swap(0))
+	}
 	return d
 }
 
@@ -78,6 +84,14 @@ func (e *Engine) Counts() Counts {
 		c.Denied[UnknownPrincipal.Index()] += e.unknown[i].denied.Load()
 	}
 	e.dir.mu.Lock()
+	gone, late := &e.dir.retired, &e.dir.orphans
+	c.Admitted, c.Cancelled, c.Started, c.Contended = gone.admitted, gone.cancelled, gone.started, late.contended.Load()
+	for i := range late.denied {
+		c.Denied[i] += late.denied[i].Load()
+	}
+	for i := range late.shed {
+		c.CapacityShed[i] += late.shed[i].Load()
+	}
 	for _, a := range e.dir.accounts {
 		c.Admitted += a.occupancy.entered()
 		for i := range a.denied {

@@ -67,7 +67,7 @@ func (p Pending) AcquireCapacity(g Gate) (Ready, error) {
 		a.cancelled.Add(1)
 		return Ready{}, ErrCancelled
 	}
-	a.shed[class].Add(1)
+	a.shedOne(class)
 	return Ready{}, &Refused{Denial{Reason: CapacityUnavailable, Level: LevelInstance, Limit: g.Limit(), Used: g.InFlight()}}
 }
 

@@ -27,10 +27,10 @@ type account struct {
 	_         [(cacheLine - (uintptr(ReasonCount)+uintptr(classEnd)+3)*8%cacheLine) % cacheLine]byte
 	overage   overage
 	authority atomic.Pointer[authority]
-	lease     LeaseSlot
-	id        AccountID
 	home      uint32
 	budgeted  atomic.Bool // a snapshot has named a budget: units count
+	lease     LeaseSlot
+	id        AccountID
 	_         [2*cacheLine - 32 - unsafe.Sizeof(LeaseSlot{})]byte
 }
 

@@ -40,22 +40,23 @@ const MaxLeaseShards = 64
 //     and equality of left + spent with granted is stable once the lease is
 //     sealed.
 //   - a left is never negative but for sealBias, which sealing subtracts.
+//
+// What every request touches is on two lines: the first, and the third.
 type LocalLease struct {
 	leaseCounter // the first, and most often the only one
 	// refused is the largest quote that did not fit since it was last asked.
-	refused atomic.Uint64
-	rung    atomic.Bool
-	_       [cacheLine - 2*8]byte
+	refused  atomic.Uint64
+	rung     atomic.Bool
+	granted  uint64
+	id       LeaseID
+	doorbell chan<- struct{}
+	_        [cacheLine - 6*8]byte
 
-	usableUntil int64 // unix nanoseconds
-	granted     uint64
-	lowWater    int64 // of one counter
-	fence       uint64
-	id          LeaseID
-	doorbell    chan<- struct{}
-	_           [8]byte
+	usableUntil int64          // unix nanoseconds
+	lowWater    int64          // of one counter
 	more        []leaseCounter // nil if not sharded
-	_           [cacheLine - unsafe.Sizeof([]leaseCounter{})]byte
+	fence       uint64
+	_           [cacheLine - 3*8 - unsafe.Sizeof([]leaseCounter{})]byte
 }
 
 // leaseCounter is a part of a lease. left and spent share a line: the same

@@ -121,9 +121,10 @@ func (l *LocalLease) debitUpTo(n uint64, home uint32) (sum uint64) {
 
 // short says, without taking any, that the lease can't fund n units.
 func (l *LocalLease) short(n uint64) bool {
-	if l.more == nil {
-		return l.left.Load() < int64(n) //nolint:gosec // at most MaxCostUnits
-	}
+	return l.left.Load() < int64(n) && (l.more == nil || l.shortInAll(n)) //nolint:gosec // at most MaxCostUnits
+}
+
+func (l *LocalLease) shortInAll(n uint64) bool {
 	var sum uint64
 	for c := range l.counters() {
 		if left := c.left.Load(); left > 0 {

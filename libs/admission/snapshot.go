@@ -109,15 +109,16 @@ type SnapshotSpec struct {
 
 // AccountSnapshot is the immutable, compiled policy of one principal.
 type AccountSnapshot struct {
-	principal   Principal
-	account     AccountID
+	// What every request reads comes first, on one line of the cache.
 	permissions PermissionSet
 	validUntil  int64 // unix nanoseconds; never is the largest
 	status      Status
 	class       CapacityClass
 	enforcement Enforcement
+	limits      Limits // the number of items first
 	costs       CostTable
-	limits      Limits
+	principal   Principal
+	account     AccountID
 	key         KeyID
 	generation  uint64
 	revision    PolicyRevision

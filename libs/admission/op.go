@@ -56,7 +56,8 @@ func after(word uint64) uint64 { return word&^phaseMask + (1 << phaseBits) }
 // can become unreachable while a cleanup, a cancel handle or the sweep still
 // hold the state.
 type state struct {
-	word atomic.Uint64
+	trace trace // of strict builds
+	word  atomic.Uint64
 	// tally adds up 2·quote + 1 over every admission of the op. Its lowest bit
 	// is the number of admissions modulo two: while it differs from the
 	// generation's the op is in use, and the fields below are published.
@@ -162,6 +163,7 @@ func (p *opPool) take() *op {
 
 // admitted publishes the fields and gives the word that the stages hold.
 func (s *state) admitted() uint64 {
+	s.trace.note()
 	word := s.word.Load()
 	s.tally.Add(2*s.quote + 1)
 	return word

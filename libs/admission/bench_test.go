@@ -84,33 +84,33 @@ var (
 	benchRequest = RequestID{1}
 )
 
-func (w *benchWorld) lifecycle(b *testing.B, who Principal, now time.Time) {
+// lifecycle runs one request from Begin to Done, and says whether it could.
+func (w *benchWorld) lifecycle(who Principal, now time.Time) bool {
 	r, d := w.engine.Begin(who, 1, now)
 	if d.Denied() {
-		b.Fatal(d)
+		return false
 	}
 	slot, d := r.ReserveUsage(w.queue)
 	if d.Denied() {
-		b.Fatal(d)
+		return false
 	}
 	p, d := r.Admit(Priced(benchQuote), &slot, now)
 	if d.Denied() {
-		b.Fatal(d)
+		return false
 	}
 	ready, err := p.AcquireCapacity(NoGate{})
 	if err != nil {
-		b.Fatal(err)
+		return false
 	}
 	c, err := ready.Commit(benchRequest, now)
 	if err != nil {
-		b.Fatal(err)
+		return false
 	}
-	if err := c.Settle(6); err != nil {
-		b.Fatal(err)
+	if c.Settle(6) != nil {
+		return false
 	}
-	if _, err := c.Done(); err != nil {
-		b.Fatal(err)
-	}
+	_, err = c.Done()
+	return err == nil
 }
 
 func BenchmarkControlAtomicAdd(b *testing.B) {
@@ -183,7 +183,9 @@ func BenchmarkLifecycle(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(50)
-		w.lifecycle(b, w.who[i&(benchPrincipals-1)], now)
+		if !w.lifecycle(w.who[i&(benchPrincipals-1)], now) {
+			b.Fatal("refused")
+		}
 		i += 7
 		d.tick()
 	}
@@ -340,7 +342,9 @@ func BenchmarkElastic(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(50)
-		w.lifecycle(b, w.who[i&(benchPrincipals-1)], now)
+		if !w.lifecycle(w.who[i&(benchPrincipals-1)], now) {
+			b.Fatal("refused")
+		}
 		i += 7
 		d.tick()
 	}
@@ -394,7 +398,10 @@ func benchParallel(b *testing.B, shards int, pick func(goroutine int) int) {
 		now := w.now
 		for pb.Next() {
 			now = now.Add(50)
-			w.lifecycle(b, who, now)
+			if !w.lifecycle(who, now) {
+				b.Error("refused")
+				return
+			}
 			d.tick()
 		}
 	})

@@ -239,6 +239,42 @@ func TestCreditIsGivenBackByEveryEnd(t *testing.T) {
 	w.requireIdle(1000)
 }
 
+// TestACancelInsideACommitOnCreditUndoesIt has the cancel come between the two
+// claims of a commit, where races seldom meet: natively, by fallback, and where
+// the fallback finds no room.
+func TestACancelInsideACommitOnCreditUndoesIt(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ fallback, full bool }{"native": {}, "fallback": {fallback: true}, "no room": {true, true}} {
+		w := newWorld(t, elastic(50))
+		now := w.now
+		if row.fallback {
+			now = w.lease.UsableUntil()
+		} else {
+			takeLease(w)
+		}
+		r := w.ready(40)
+		o := r.ready
+		spent := CostUnits(0)
+		if row.full {
+			spent = 20
+			w.dir.accounts[w.spec.AccountID].overage.exceed(20)
+		}
+		if !o.word.CompareAndSwap(r.word, at(r.word, phaseMoving)) || r.CancelHandle().Cancel() != Cancelled {
+			t.Fatal("not cancelled")
+		}
+		_, err := o.decideOnCredit(r.word, RequestID{1}, now.UnixNano())
+		requireErr(t, err, ErrCancelled)
+		requireCredit(t, w, spent, spent)
+		w.requireIdle(1000)
+		if c := w.Counts(); c.Cancelled != 1 || c.CommitCanceled != 1 || c.CommittedOverage != 0 || c.CommitCapped != 0 {
+			t.Errorf("%s: counts %+v", name, c)
+		}
+		if n := w.dir.accounts[w.spec.AccountID].overage.publishing.Load(); n != 0 {
+			t.Errorf("%s: %d markers were left", name, n)
+		}
+	}
+}
+
 // TestOverageCommitAndCancelHaveOneWinner races them on credit, natively and by
 // fallback, beside an observer who must never be told that decided credit can
 // come back.

@@ -52,47 +52,57 @@ func TestEvidenceEndsRetries(t *testing.T) {
 	}
 }
 
-// TestEvidenceIsReadAsOnePair races writers of pairs whose halves name each
-// other with readers.
+// TestEvidenceBeingWrittenIsNone stops a writer half-way.
+func TestEvidenceBeingWrittenIsNone(t *testing.T) {
+	t.Parallel()
+	var v evidence
+	v.write(testNow.UnixNano(), 7)
+	v.sequence.Add(1)
+	v.deadline.Store(testNow.Add(time.Hour).UnixNano())
+	if n, ok := v.read(testNow.UnixNano()); ok || n != 0 {
+		t.Errorf("%d remain, %v: the deadline of a pair whose remainder isn't there", n, ok)
+	}
+}
+
+// TestEvidenceIsReadAsOnePair races writers of two pairs with readers: one says
+// that 1 remains until later, the other that 2 did until before.
 func TestEvidenceIsReadAsOnePair(t *testing.T) {
 	t.Parallel()
 	var s LeaseSlot
 	stop := make(chan struct{})
 	var writers, readers sync.WaitGroup
-	for k := range 2 {
+	for range 2 {
 		writers.Go(func() {
-			for i := int64(1); ; i++ {
+			for i := int64(0); ; i++ {
 				select {
 				case <-stop:
 					return
 				default:
-					n := i*2 + int64(k)
-					s.Attest(s.FundingEpoch(), CostUnits(n), time.Unix(0, 1<<40+n))
+					s.Attest(s.FundingEpoch(), CostUnits(1+i%2), testNow.Add(time.Duration(1-i%2*2)))
 				}
 			}
 		})
 	}
 	for range 2 {
 		readers.Go(func() {
-			seen := 0
-			for tries := 0; seen < 1000 && tries < 50_000_000; tries++ {
+			var later, before int
+			for tries := 0; (later < 20_000 || before < 20_000) && tries < 50_000_000; tries++ {
 				if tries%1000 == 0 {
 					runtime.Gosched() // there may be one processor only
 				}
-				// At this instant only the pair whose deadline is later counts.
-				if n, ok := s.evidence.read(1<<40 + 1000); ok {
-					seen++
-					if n <= 1000 {
-						t.Errorf("the deadline of one pair with the remainder %d of another", n)
-						return
-					}
-				} else if n > 1000 {
-					t.Errorf("the remainder %d of one pair with the deadline of another", n)
+				switch n, ok := s.evidence.read(testNow.UnixNano()); {
+				case ok && n == 1:
+					later++
+				case !ok && n == 2:
+					before++
+				case !ok && n == 0: // gave up, or nothing yet
+				default:
+					t.Errorf("the remainder %d, in force %v: halves of two pairs", n, ok)
 					return
 				}
 			}
-			if seen < 1000 {
-				t.Errorf("%d pairs were read", seen)
+			if later == 0 || before == 0 {
+				t.Errorf("%d and %d pairs were read", later, before)
 			}
 		})
 	}

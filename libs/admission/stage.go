@@ -147,6 +147,11 @@ func (o *op) commitOnCredit(word uint64, requestID RequestID, now int64) (Commit
 	if !o.word.CompareAndSwap(word, at(word, phaseMoving)) {
 		return Committed{}, o.commitLost(word)
 	}
+	return o.decideOnCredit(word, requestID, now)
+}
+
+// decideOnCredit is what follows the claim of the fields.
+func (o *op) decideOnCredit(word uint64, requestID RequestID, now int64) (Committed, error) {
 	s := o.state
 	credit, reason := &s.entry.account.overage, Reason(0)
 	if s.source != SourceOverage {

@@ -21,8 +21,10 @@ func TestSharesNeverAddUpToMore(t *testing.T) {
 		n := rapid.Uint64Range(1, 20).Draw(t, "instances")
 		share, err := whole.Share(n)
 		for _, p := range [][2]uint64{
-			{whole.MaxConcurrent, share.MaxConcurrent}, {whole.PrincipalMaxConcurrent, share.PrincipalMaxConcurrent},
-			{whole.RequestRate.Units, share.RequestRate.Units}, {whole.RequestRate.Burst, share.RequestRate.Burst},
+			{whole.MaxConcurrent, share.MaxConcurrent},
+			{whole.PrincipalMaxConcurrent, share.PrincipalMaxConcurrent},
+			{whole.RequestRate.Units, share.RequestRate.Units},
+			{whole.RequestRate.Burst, share.RequestRate.Burst},
 		} {
 			tooSmall := p[0] != 0 && p[0] < n
 			switch {

@@ -14,19 +14,24 @@ import (
 // by every request and written by publications.
 type account struct {
 	occupancy gauge                   // entries count what was admitted
-	units     atomic.Uint64           // admitted, in quotes
+	units     atomic.Uint64           // admitted, in quotes, since budgeted
 	started   [classEnd]atomic.Uint64 // commits by class
 	cancelled atomic.Uint64           // before execution started
 	contended atomic.Uint64           // compare-and-swaps lost to others
 	_         [cacheLine - 6*8]byte   //
 	denied    [ReasonCount]atomic.Uint64
 	shed      [classEnd]atomic.Uint64 // capacity refused by class
-	_         [(cacheLine - (uintptr(ReasonCount)+uintptr(classEnd))*8%cacheLine) % cacheLine]byte
+	orphaned  atomic.Pointer[orphans] // set when a bounded directory has forgotten it
+	cells     int                     // that refer to it, of a bounded directory; under directory.mu
+	pinned    bool                    // somebody has its lease slot; under directory.mu
+	_         [(cacheLine - (uintptr(ReasonCount)+uintptr(classEnd)+3)*8%cacheLine) % cacheLine]byte
+	overage   overage
 	authority atomic.Pointer[authority]
+	home      uint32
+	budgeted  atomic.Bool // a snapshot has named a budget: units count
 	lease     LeaseSlot
 	id        AccountID
-	home      uint32
-	_         [cacheLine - 36]byte
+	_         [2*cacheLine - 32 - unsafe.Sizeof(LeaseSlot{})]byte
 }
 
 var _ [0]struct{} = [unsafe.Sizeof(account{}) % cacheLine]struct{}{}
@@ -77,5 +82,16 @@ func (a *account) adopt(l *Limits, now int64) {
 func (a *account) lost(n uint64) {
 	if n != 0 {
 		a.contended.Add(n)
+		if o := a.orphaned.Load(); o != nil {
+			o.contended.Add(a.contended.Swap(0))
+		}
+	}
+}
+
+// shedOne counts a request that no capacity was left for.
+func (a *account) shedOne(class CapacityClass) {
+	a.shed[class].Add(1)
+	if o := a.orphaned.Load(); o != nil {
+		o.shed[class].Add(a.shed[class].Swap(0))
 	}
 }

@@ -1,6 +1,9 @@
 package admission
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Grant is funding that was decided durably elsewhere, for this one request.
 type Grant struct {
@@ -13,7 +16,8 @@ type Grant struct {
 
 // Admit prices w and takes what it needs, in a fixed order: freshness, work
 // permissions, items, price, request token, item tokens, cost tokens, the
-// principal's place, the account's place, units of the installed lease. A
+// principal's place, the account's place, units of the installed lease, or of
+// the overage cap where enforcement is elastic and no lease can fund it. A
 // refusal gives back places and units already taken; rate tokens stay spent.
 //
 // slot is handed over whatever the outcome; without one, there is no room for
@@ -25,26 +29,44 @@ func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Den
 		return Pending{}, r.unusable()
 	}
 	a, instant := r.entry.account, now.UnixNano()
+	var o *op
+	var home uint32
+	if l := a.lease.lease.Load(); l != nil && l.more != nil { // its counter is the op's
+		o = r.engine.ops.take()
+		home = o.home
+	}
 	var lease *LocalLease
 	var units, items uint64
 	reason := SnapshotExpired
 	if r.fresh(instant) {
 		if units, items, reason = r.entry.snapshot.judge(&w); reason == 0 {
-			lease, reason = r.entry.admit(units, items, lane, instant)
+			lease, reason = r.entry.admit(units, items, lane, instant, home)
 		}
 	}
 	if reason != 0 {
 		lane.giveBack()
+		if o != nil {
+			o.end()
+		}
 		return Pending{}, r.entry.refuse(reason, units, items, instant)
 	}
-	a.units.Add(units)
-	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	if a.budgeted.Load() {
+		a.units.Add(units)
+	}
+	if o == nil {
+		o = r.engine.ops.take()
+	}
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, lease, lane, Permit{}
-	s.quote, s.items, s.fence = units, items, lease.fence
-	word := at(s.word.Load(), phasePending)
-	s.word.Store(word)
-	return Pending{o, word, lease.usableUntil}, Denial{}
+	s.quote, s.items = units, items
+	if lease == nil {
+		s.source, s.fence = SourceOverage, 0
+		a.overage.admitted.Add(1)
+		a.overage.admittedUnits.Add(units)
+		return Pending{o, s.admitted(), onCredit}, Denial{}
+	}
+	s.source, s.fence = SourceLease, lease.fence
+	return Pending{o, s.admitted(), lease.usableUntil}, Denial{}
 }
 
 // giveBack gives room back that an admission took over.
@@ -63,9 +85,14 @@ const (
 	grantExpired = reasonEnd + 3
 )
 
-// admit decides, and holds on to what it took only when it admits. It answers
-// in as few words as it can: refuse finds the numbers.
-func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLease, Reason) {
+// onCredit is the window of a request that overage funds: it has no end, and
+// no lease has this one.
+const onCredit = math.MaxInt64
+
+// admit decides, and holds on to what it took only when it admits; without a
+// lease it has admitted on credit. It answers in as few words as it can: refuse
+// finds the numbers.
+func (n *entry) admit(units, items uint64, lane *usageLane, now int64, home uint32) (*LocalLease, Reason) {
 	if lane == nil {
 		return nil, AccountingBackpressure
 	}
@@ -74,15 +101,40 @@ func (n *entry) admit(units, items uint64, lane *usageLane, now int64) (*LocalLe
 	if reason := policy.rate(a, units, items, now); reason != 0 {
 		return nil, reason
 	}
+	// A lease that can't fund this is found out before places are taken and
+	// given back. The answer is the one of a request that took both and was
+	// refused at this instant.
+	limit, elastic := n.snapshot.elastic()
+	if l := a.lease.lease.Load(); !elastic && (l == nil || now >= l.usableUntil || l.short(units)) {
+		if reason := n.full(n.ceiling, policy.ceiling); reason != 0 {
+			return nil, reason
+		}
+		return nil, l.unfit(units, now)
+	}
 	if reason := n.enter(n.ceiling, policy.ceiling); reason != 0 {
 		return nil, reason
 	}
-	lease, reason := a.fund(units, now)
+	lease, reason := a.fund(units, now, home)
+	if reason != 0 && elastic {
+		reason = a.extend(units, limit)
+	}
 	if reason != 0 {
 		a.occupancy.undo()
 		c.occupancy.undo()
 	}
 	return lease, reason
+}
+
+// full says which of the two ceilings has no place now, without taking one:
+// what enter would answer.
+func (n *entry) full(principal, account uint64) Reason {
+	switch {
+	case n.cell.occupancy.inFlight() >= principal:
+		return atPrincipal
+	case n.account.occupancy.inFlight() >= account:
+		return ConcurrencyLimited
+	}
+	return 0
 }
 
 // rate takes the tokens of every bucket there is.
@@ -135,24 +187,31 @@ func (n *entry) enter(principal, account uint64) Reason {
 }
 
 // fund debits the installed lease.
-func (a *account) fund(units uint64, now int64) (*LocalLease, Reason) {
+func (a *account) fund(units uint64, now int64, home uint32) (*LocalLease, Reason) {
 	lease := a.lease.lease.Load()
-	if lease == nil {
-		return nil, LeaseUnavailable
+	if lease == nil || now >= lease.usableUntil {
+		return nil, lease.unfit(units, now)
 	}
-	if now >= lease.usableUntil {
-		return nil, LeaseExpired
-	}
-	if ok, lost := lease.debit(units); !ok || lost != 0 {
+	if ok, lost := lease.debit(units, home); !ok || lost != 0 {
 		if a.lost(lost); !ok {
-			if lease.left.Load() < 0 { // sealed: as good as gone
-				return nil, LeaseUnavailable
-			}
-			lease.refuse(units)
-			return nil, LeaseExhausted
+			return nil, lease.unfit(units, now)
 		}
 	}
 	return lease, 0
+}
+
+// unfit says why l, which may be nil, could not fund units at now.
+func (l *LocalLease) unfit(units uint64, now int64) Reason {
+	switch {
+	case l == nil:
+		return LeaseUnavailable
+	case now >= l.usableUntil:
+		return LeaseExpired
+	case l.left.Load() < 0: // sealed: as good as gone
+		return LeaseUnavailable
+	}
+	l.refuse(units)
+	return LeaseExhausted
 }
 
 // refuse counts a refusal and finds its numbers: as they are now, which is a
@@ -183,11 +242,16 @@ func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
 		d.Limit, d.Used = a.authority.Load().ceiling, a.occupancy.inFlight()
 	case atPrincipal:
 		d.Reason, d.Level, d.Limit, d.Used = ConcurrencyLimited, LevelPrincipal, n.ceiling, n.cell.occupancy.inFlight()
+	case LeaseUnavailable, LeaseExpired:
+		a.balance(&d, units, now)
 	case LeaseExhausted:
 		if l := a.lease.lease.Load(); l != nil {
 			d.Limit = l.granted
 			d.Used = l.granted - uint64(l.Remaining())
 		}
+		a.balance(&d, units, now)
+	case OverageCapExhausted, OverageCapTemporarilyExhausted, OverageCommitInProgress:
+		d.Limit, d.Used = uint64(s.enforcement.OverageCap), a.overage.spent.Load()
 	case pastTheGrant:
 		d.Reason, d.Level, d.Used = LeaseExhausted, LevelWorkload, units
 	case grantExpired:
@@ -198,7 +262,7 @@ func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
 		d.Level = LevelInstance
 	case ClassNotPermitted, EmptyWorkload, UnpricedOperation, CostOverflow:
 		d.Level = LevelWorkload
-	default: // lease_unavailable and lease_expired have no numbers
+	default: // the rest is refused elsewhere
 	}
 	return a.refuse(d)
 }
@@ -229,15 +293,16 @@ func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot
 		}
 		return Ready{}, d
 	}
-	r.entry.account.units.Add(uint64(q.Units))
-	o := r.engine.ops.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	if a := r.entry.account; a.budgeted.Load() {
+		a.units.Add(uint64(q.Units))
+	}
+	o := r.engine.ops.take()
 	s := o.state
 	s.entry, s.lease, s.slot, s.permit = r.entry, nil, lane, capacity
 	s.quote, s.grant, s.items, s.fence = uint64(q.Units), uint64(g.Units), q.Items, g.Fence
+	s.source = SourceReserved
 	s.request = g.RequestID
-	word := at(s.word.Load(), phaseReady)
-	s.word.Store(word)
-	return Ready{o, word, until}, Denial{}
+	return Ready{o, s.admitted(), until}, Denial{}
 }
 
 func (r *Request) admitReserved(q *Quote, g *Grant, now, until int64) Reason {

@@ -12,13 +12,28 @@ import (
 func TestNothingIsAllocatedOnceWarm(t *testing.T) { //nolint:paralleltest // see above
 	w := newWorld(t, func(s *SnapshotSpec) {
 		s.Costs.Classes = []ClassCost{priced(1, 0), priced(2, 0)}
+		s.Enforcement = Enforcement{Mode: Elastic, OverageCap: 1 << 60}
 		s.Limits = Limits{
 			MaxItems: 100, RequestRate: PerSecond(1e9, 1e9), ItemRate: PerSecond(1e9, 1e9), CostRate: PerSecond(1e9, 1e9),
 			MaxConcurrent: 100, PrincipalMaxConcurrent: 100,
 		}
 	})
 	w.lease = testLease(t, w.Engine, w.spec.AccountID, 1<<60)
+	slot, _ := w.LeaseSlot(w.spec.AccountID)
+	useLease := func(l *LocalLease) {
+		if slot.Current() != l {
+			slot.Replace(l)
+		}
+	}
+	sharded := newTestLease(t, LeaseSpec{Units: 1 << 50, Shards: 4})
+	attested := testSpec(2)
+	w.Install(testPublishable(t, attested), w.now)
+	strictPrincipal := attested.Principal
+	if broke, _ := w.LeaseSlot(attested.AccountID); !broke.Attest(broke.FundingEpoch(), 0, w.now.Add(time.Hour)) {
+		t.Fatal("not attested")
+	}
 	gate, _ := NewUniformGate(100)
+	reserving, _ := NewReservedGate(100, 10)
 	counts := []ClassCount{{0, 3}, {1, 2}}
 	buf := make([]UsageEvent, 8)
 	admit := func() Pending {
@@ -79,7 +94,7 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) { //nolint:paralleltest // see
 			h.IsCancelled()
 			done(c)
 		},
-		"commit too late": func() { _, _ = ready(NoGate{}).Commit(RequestID{1}, w.lease.UsableUntil()) },
+		"commit too late": func() { _, _ = reserved().Commit(RequestID{1}, w.now.Add(time.Hour)) },
 		"misuse":          func() { c := commit(ready(NoGate{})); done(c); _, _ = c.Done() },
 		"admit, denied": func() {
 			r, _ := w.Begin(w.spec.Principal, 1, w.now)
@@ -91,8 +106,34 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) { //nolint:paralleltest // see
 			slot, _ := r.ReserveUsage(w.queue)
 			_, _ = r.Admit(Priced(Quote{Units: 1 << 61, Items: 1}), &slot, w.now)
 		},
-		"estimate": func() { r, _ := w.Begin(w.spec.Principal, 1, w.now); r.EstimateRemaining() },
+		"on credit":         func() { useLease(nil); c := commit(ready(gate)); _ = c.Settle(2); done(c) },
+		"on credit, cancel": func() { useLease(nil); _ = ready(gate).Cancel() },
+		"fallback": func() {
+			useLease(w.lease)
+			c, err := ready(NoGate{}).Commit(RequestID{1}, w.lease.UsableUntil())
+			if err != nil {
+				t.Fatal(err)
+			}
+			done(c)
+		},
+		"credit refused": func() {
+			useLease(nil)
+			r, _ := w.Begin(w.spec.Principal, 1, w.now)
+			slot, _ := r.ReserveUsage(w.queue)
+			_, _ = r.Admit(Priced(Quote{Units: 1 << 61, Items: 1}), &slot, w.now)
+		},
+		"sharded": func() { useLease(sharded); c := commit(ready(gate)); _ = c.Settle(50); done(c) },
+		"attested": func() {
+			r, _ := w.Begin(strictPrincipal, 1, w.now)
+			slot, _ := r.ReserveUsage(w.queue)
+			if _, d := r.Admit(Priced(Quote{Units: 1, Items: 1}), &slot, w.now); d.Reason != BalanceExhausted {
+				t.Fatal(d.Reason)
+			}
+		},
+		"reserved gate": func() { _ = ready(reserving).Cancel() },
+		"estimate":      func() { r, _ := w.Begin(w.spec.Principal, 1, w.now); r.EstimateRemaining() },
 	} {
+		useLease(w.lease)
 		if strict && name == "misuse" {
 			continue
 		}

@@ -3,6 +3,7 @@ package admission
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,16 +55,27 @@ func newBenchWorld(b *testing.B, spec func(int) SnapshotSpec) *benchWorld {
 	return w
 }
 
-// drained empties the queue now and then, as the writer would.
+// drained empties the queue now and then, as the writer would, whose time is
+// not the request's: one goroutine alone stops the clock for it.
 type drained struct {
 	queue *UsageQueue
+	alone *testing.B
 	buf   [256]UsageEvent
 	n     int
 }
 
 func (d *drained) tick() {
-	if d.n++; d.n&127 == 0 {
-		d.queue.Drain(d.buf[:])
+	if d.n++; d.alone == nil {
+		if d.n&127 == 0 {
+			d.queue.Drain(d.buf[:])
+		}
+		return
+	}
+	if d.n&2047 == 0 {
+		d.alone.StopTimer()
+		for d.queue.Drain(d.buf[:]) != 0 {
+		}
+		d.alone.StartTimer()
 	}
 }
 
@@ -72,33 +84,33 @@ var (
 	benchRequest = RequestID{1}
 )
 
-func (w *benchWorld) lifecycle(b *testing.B, who Principal, now time.Time) {
+// lifecycle runs one request from Begin to Done, and says whether it could.
+func (w *benchWorld) lifecycle(who Principal, now time.Time) bool {
 	r, d := w.engine.Begin(who, 1, now)
 	if d.Denied() {
-		b.Fatal(d)
+		return false
 	}
 	slot, d := r.ReserveUsage(w.queue)
 	if d.Denied() {
-		b.Fatal(d)
+		return false
 	}
 	p, d := r.Admit(Priced(benchQuote), &slot, now)
 	if d.Denied() {
-		b.Fatal(d)
+		return false
 	}
 	ready, err := p.AcquireCapacity(NoGate{})
 	if err != nil {
-		b.Fatal(err)
+		return false
 	}
 	c, err := ready.Commit(benchRequest, now)
 	if err != nil {
-		b.Fatal(err)
+		return false
 	}
-	if err := c.Settle(6); err != nil {
-		b.Fatal(err)
+	if c.Settle(6) != nil {
+		return false
 	}
-	if _, err := c.Done(); err != nil {
-		b.Fatal(err)
-	}
+	_, err = c.Done()
+	return err == nil
 }
 
 func BenchmarkControlAtomicAdd(b *testing.B) {
@@ -117,14 +129,63 @@ func BenchmarkControlAllowN(b *testing.B) {
 	}
 }
 
+// BenchmarkControlMutex is what the whole lifecycle's bookkeeping costs with a
+// lock and three plain token buckets: two critical sections, nothing proved.
+func BenchmarkControlMutex(b *testing.B) {
+	var mu sync.Mutex
+	var account struct {
+		tokens               [3]float64
+		last                 int64
+		inFlight, units, own int64
+	}
+	now := int64(0)
+	for b.Loop() {
+		now += 50
+		mu.Lock()
+		for i := range account.tokens {
+			account.tokens[i] = min(account.tokens[i]+float64(now-account.last), 1e9) - 1
+		}
+		account.last = now
+		account.inFlight++
+		account.own++
+		account.units += 10
+		mu.Unlock()
+		mu.Lock()
+		account.inFlight--
+		account.own--
+		account.units -= 4
+		mu.Unlock()
+	}
+}
+
+func BenchmarkControlSyncMap(b *testing.B) {
+	var m sync.Map
+	for i := range benchPrincipals {
+		m.Store(Principal(testID('p', i)), new(int))
+	}
+	who := make([]Principal, benchPrincipals)
+	for i := range who {
+		who[i] = testID('p', i)
+	}
+	i := 0
+	for b.Loop() {
+		if _, ok := m.Load(who[i&(benchPrincipals-1)]); !ok {
+			b.Fatal("not found")
+		}
+		i += 7
+	}
+}
+
 func BenchmarkLifecycle(b *testing.B) {
 	w := newBenchWorld(b, benchSpec)
-	d := &drained{queue: w.queue}
+	d := &drained{queue: w.queue, alone: b}
 	now, i := w.now, 0
 	b.ReportAllocs()
 	for b.Loop() {
 		now = now.Add(50)
-		w.lifecycle(b, w.who[i&(benchPrincipals-1)], now)
+		if !w.lifecycle(w.who[i&(benchPrincipals-1)], now) {
+			b.Fatal("refused")
+		}
 		i += 7
 		d.tick()
 	}
@@ -228,9 +289,106 @@ func BenchmarkDenied(b *testing.B) {
 	})
 }
 
+// BenchmarkStep adds one step of the lifecycle after another, so that each
+// costs what its row is more than the one before. A release ends what is held:
+// a slot's is one atomic add, a cancel's six.
+func BenchmarkStep(b *testing.B) {
+	steps := func(name string, f func(w *benchWorld, r Request, now time.Time)) {
+		b.Run(name, func(b *testing.B) {
+			w := newBenchWorld(b, benchSpec)
+			d := &drained{queue: w.queue, alone: b}
+			now, i := w.now, 0
+			for b.Loop() {
+				now = now.Add(50)
+				r, _ := w.engine.Begin(w.who[i&(benchPrincipals-1)], 1, now)
+				f(w, r, now)
+				i += 7
+				d.tick()
+			}
+		})
+	}
+	admit := func(w *benchWorld, r Request, now time.Time) Ready {
+		slot, _ := r.ReserveUsage(w.queue)
+		p, _ := r.Admit(Priced(benchQuote), &slot, now)
+		ready, _ := p.AcquireCapacity(NoGate{})
+		return ready
+	}
+	steps("1_begin", func(*benchWorld, Request, time.Time) {})
+	steps("2_slot_release", func(w *benchWorld, r Request, _ time.Time) { slot, _ := r.ReserveUsage(w.queue); slot.Release() })
+	steps("3_admit_cancel", func(w *benchWorld, r Request, now time.Time) { _ = admit(w, r, now).Cancel() })
+	steps("4_commit_done", func(w *benchWorld, r Request, now time.Time) {
+		c, _ := admit(w, r, now).Commit(benchRequest, now)
+		_, _ = c.Done()
+	})
+	steps("5_commit_settle_done", func(w *benchWorld, r Request, now time.Time) {
+		c, _ := admit(w, r, now).Commit(benchRequest, now)
+		_ = c.Settle(6)
+		_, _ = c.Done()
+	})
+}
+
+// BenchmarkElastic runs whole lifecycles on credit.
+func BenchmarkElastic(b *testing.B) {
+	w := newBenchWorld(b, func(i int) SnapshotSpec {
+		s := benchSpec(i)
+		s.Enforcement = Enforcement{Mode: Elastic, OverageCap: 1 << 62}
+		return s
+	})
+	for _, p := range w.who {
+		w.engine.dir.find(&p).account.lease.Take()
+	}
+	d := &drained{queue: w.queue, alone: b}
+	now, i := w.now, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(50)
+		if !w.lifecycle(w.who[i&(benchPrincipals-1)], now) {
+			b.Fatal("refused")
+		}
+		i += 7
+		d.tick()
+	}
+}
+
+func BenchmarkGate(b *testing.B) {
+	uniform, _ := NewUniformGate(1000)
+	reserved, _ := NewReservedGate(1000, 100)
+	full, _ := NewReservedGate(2, 1)
+	full.shared.acquire(Assured, 0)
+	for name, g := range map[string]Gate{"none": NoGate{}, "uniform": uniform, "reserved_shared": reserved, "reserved_reserve": full} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p, ok := g.acquire(Assured, 3)
+				if !ok {
+					b.Fatal("no capacity")
+				}
+				p.Release()
+			}
+		})
+	}
+}
+
+func BenchmarkLeaseDebit(b *testing.B) {
+	for _, shards := range []int{1, 8} {
+		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
+			l := newTestLease(b, LeaseSpec{Units: 1 << 60, Shards: shards})
+			for b.Loop() {
+				l.debit(3, 5)
+				l.refund(3, 5)
+			}
+		})
+	}
+}
+
 // benchParallel runs exactly 8 goroutines.
-func benchParallel(b *testing.B, pick func(goroutine int) int) {
+func benchParallel(b *testing.B, shards int, pick func(goroutine int) int) {
 	w := newBenchWorld(b, benchSpec)
+	if shards > 1 {
+		for _, p := range w.who {
+			w.engine.dir.find(&p).account.lease.Replace(newTestLease(b, LeaseSpec{Units: 1 << 62, Shards: shards}))
+		}
+	}
 	var id atomic.Int64
 	b.ReportAllocs()
 	b.SetParallelism(8 / min(8, maxProcs()))
@@ -240,15 +398,19 @@ func benchParallel(b *testing.B, pick func(goroutine int) int) {
 		now := w.now
 		for pb.Next() {
 			now = now.Add(50)
-			w.lifecycle(b, who, now)
+			if !w.lifecycle(who, now) {
+				b.Error("refused")
+				return
+			}
 			d.tick()
 		}
 	})
 }
 
 func BenchmarkEight(b *testing.B) {
-	b.Run("same_account", func(b *testing.B) { benchParallel(b, func(int) int { return 7 }) })
-	b.Run("distinct_accounts", func(b *testing.B) { benchParallel(b, func(g int) int { return 8 * g }) })
+	b.Run("same_account", func(b *testing.B) { benchParallel(b, 1, func(int) int { return 7 }) })
+	b.Run("same_account_sharded_lease", func(b *testing.B) { benchParallel(b, 8, func(int) int { return 7 }) })
+	b.Run("distinct_accounts", func(b *testing.B) { benchParallel(b, 1, func(g int) int { return 8 * g }) })
 }
 
 func BenchmarkQuoteTable(b *testing.B) {

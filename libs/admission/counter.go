@@ -6,7 +6,8 @@ import (
 )
 
 // Counting happens at one point for each outcome: an account's occupancy word
-// counts what was admitted, account.refuse what was refused, and unknown
+// counts what was admitted and an op's tally its units, account.refuse counts
+// what was refused, and unknown
 // principals, who have no account, count in lanes of the engine.
 
 const tallyLanes = 16
@@ -20,9 +21,15 @@ type tallyLane struct {
 // directory's shard.
 func tallyLaneOf(p *Principal) byte { return p[15] % tallyLanes }
 
-// refuse is the one recording point of refusals.
+// refuse is the one recording point of refusals. An account that was forgotten
+// meanwhile hands on what it counts: whoever swaps a count out moves it, and
+// either the forgetting or the late count is last to look.
 func (a *account) refuse(d Denial) Denial {
-	a.denied[d.Reason-1].Add(1)
+	n := &a.denied[d.Reason-1]
+	n.Add(1)
+	if o := a.orphaned.Load(); o != nil {
+		o.denied[d.Reason-1].Add(n.Swap(0))
+	}
 	return d
 }
 
@@ -34,6 +41,9 @@ type rareCounters struct {
 	sweptCommitted     atomic.Uint64
 	commitExpired      atomic.Uint64
 	commitCancelled    atomic.Uint64
+	commitCapped       atomic.Uint64
+	commitCappedForNow atomic.Uint64
+	commitInProgress   atomic.Uint64
 	misuse             atomic.Uint64
 }
 
@@ -51,6 +61,12 @@ type Counts struct {
 	CapacityShed   [2]uint64 // refused capacity, by CapacityClass
 	CommitExpired  uint64    // commits refused: the funding had expired
 	CommitCanceled uint64    // commits refused: a cancel was first
+	// Commits refused: the funding had expired and overage had no room, by its
+	// own three reasons.
+	CommitCapped, CommitCappedForNow, CommitInProgress uint64
+	// On credit: of Admitted and UnitsAdmitted, and of Started.
+	AdmittedOverage, UnitsAdmittedOverage   uint64
+	CommittedOverage, UnitsCommittedOverage uint64 // fallbacks at commit
 	// Dropped without an end, found unreachable: before execution (charged
 	// nothing), and after (charged in full).
 	Abandoned, AbandonedCommitted uint64
@@ -68,9 +84,16 @@ func (e *Engine) Counts() Counts {
 		c.Denied[UnknownPrincipal.Index()] += e.unknown[i].denied.Load()
 	}
 	e.dir.mu.Lock()
+	gone, late := &e.dir.retired, &e.dir.orphans
+	c.Admitted, c.Cancelled, c.Started, c.Contended = gone.admitted, gone.cancelled, gone.started, late.contended.Load()
+	for i := range late.denied {
+		c.Denied[i] += late.denied[i].Load()
+	}
+	for i := range late.shed {
+		c.CapacityShed[i] += late.shed[i].Load()
+	}
 	for _, a := range e.dir.accounts {
 		c.Admitted += a.occupancy.entered()
-		c.UnitsAdmitted += a.units.Load()
 		for i := range a.denied {
 			c.Denied[i] += a.denied[i].Load()
 		}
@@ -78,14 +101,20 @@ func (e *Engine) Counts() Counts {
 			c.Started[i] += a.started[i].Load()
 			c.CapacityShed[i] += a.shed[i].Load()
 		}
+		c.AdmittedOverage += a.overage.admitted.Load()
+		c.UnitsAdmittedOverage += a.overage.admittedUnits.Load()
+		c.CommittedOverage += a.overage.fallbacks.Load()
+		c.UnitsCommittedOverage += a.overage.fallbackUnits.Load()
 		c.Cancelled += a.cancelled.Load()
 		c.Contended += a.contended.Load()
 	}
 	e.dir.mu.Unlock()
+	c.UnitsAdmitted = e.ops.units()
 	c.Abandoned, c.AbandonedCommitted = e.rare.abandoned.Load(), e.rare.abandonedCommitted.Load()
 	c.Swept, c.SweptCommitted = e.rare.swept.Load(), e.rare.sweptCommitted.Load()
 	c.CommitExpired, c.CommitCanceled = e.rare.commitExpired.Load(), e.rare.commitCancelled.Load()
-	c.Misuse = e.rare.misuse.Load()
+	c.CommitCapped, c.CommitCappedForNow = e.rare.commitCapped.Load(), e.rare.commitCappedForNow.Load()
+	c.CommitInProgress, c.Misuse = e.rare.commitInProgress.Load(), e.rare.misuse.Load()
 	return c
 }
 
@@ -115,7 +144,14 @@ func (c *Counts) All() iter.Seq[Count] {
 			{"capacity_shed", BestEffort.String(), c.CapacityShed[BestEffort]},
 			{"cancelled_before_start", "", c.Cancelled},
 			{"commit_refused", FundingExpiredAtStart.String(), c.CommitExpired},
+			{"commit_refused", OverageCapExhausted.String(), c.CommitCapped},
+			{"commit_refused", OverageCapTemporarilyExhausted.String(), c.CommitCappedForNow},
+			{"commit_refused", OverageCommitInProgress.String(), c.CommitInProgress},
 			{"commit_refused", "cancelled", c.CommitCanceled},
+			{"admitted_overage", "", c.AdmittedOverage},
+			{"units_admitted_overage", "", c.UnitsAdmittedOverage},
+			{"committed_at_overage", "", c.CommittedOverage},
+			{"units_committed_at_overage", "", c.UnitsCommittedOverage},
 			{"abandoned", "pending", c.Abandoned},
 			{"abandoned", "committed", c.AbandonedCommitted},
 			{"swept", "pending", c.Swept},

@@ -49,7 +49,7 @@ func TestEveryRefusalHasItsReasonAndGivesEverythingBack(t *testing.T) {
 			slot.Release()
 		}
 		inFlight, _ := w.Occupancy(w.spec.AccountID)
-		left := w.lease.left.Load()
+		left, own := w.lease.left.Load(), w.dir.cell(w.spec.Principal).occupancy.inFlight()
 		_, d := r.Admit(Priced(quote), &slot, w.now)
 		if d.Reason != row.reason || d.Level != row.level || d.Limit != row.limit || d.Used != row.used {
 			t.Errorf("%q: got %q %+v, want level %v, limit %d, used %d", row.reason, d.Reason, d, row.level, row.limit, row.used)
@@ -57,7 +57,7 @@ func TestEveryRefusalHasItsReasonAndGivesEverythingBack(t *testing.T) {
 		if waits := d.Reason == RateLimited || d.Reason == RequestRateLimited || d.Reason == ItemRateLimited; waits != (d.Wait > 0) {
 			t.Errorf("%q waits %v", d.Reason, d.Wait)
 		}
-		if now, _ := w.Occupancy(w.spec.AccountID); slot.Held() || now != inFlight || w.lease.left.Load() != left {
+		if now, _ := w.Occupancy(w.spec.AccountID); slot.Held() || now != inFlight || w.lease.left.Load() != left || w.dir.cell(w.spec.Principal).occupancy.inFlight() != own {
 			t.Errorf("%q left something behind", row.reason)
 		}
 		counts := w.Counts()

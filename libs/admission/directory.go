@@ -23,7 +23,10 @@ type cell struct {
 	entry     atomic.Pointer[entry] // nil is unknown; read by every request
 	occupancy gauge                 // written by every request of the principal
 	held      Version               // of the newest accepted; under directory.mu
-	_         [cacheLine - 32]byte
+	memory    *remembered           // of a bounded directory; under directory.mu
+	// absentUntil is for how long an absence is relied on; under directory.mu.
+	absentUntil int64
+	_           [cacheLine - 48]byte
 }
 
 var _ [0]struct{} = [unsafe.Sizeof(cell{}) - cacheLine]struct{}{}
@@ -58,6 +61,10 @@ type directory struct {
 	accounts map[AccountID]*account
 	size     int
 	limit    int
+	pinned   int // accounts whose lease slot is in use
+	bounds   bounds
+	retired  retired
+	orphans  orphans
 }
 
 // find is the one lookup of a request.
@@ -87,6 +94,9 @@ const (
 	Stale
 	// Full: the principal is new and the directory is full. Nothing has changed.
 	Full
+	// Fenced: the principal is new to a bounded directory that has forgotten
+	// history since the read began. Nothing has changed: read again.
+	Fenced
 )
 
 // cellOf gives the cell of p, making it if there is room. fresh gathers the
@@ -101,14 +111,21 @@ func (d *directory) cellOf(p Principal, fresh map[uint64]*table) *cell {
 	if c := current.get(&p, h); c != nil {
 		return c
 	}
-	if d.size >= d.limit {
+	if !d.remember() {
 		return nil
+	}
+	if d.bounds.history != 0 { // it may have forgotten one of this shard
+		current = d.shards[shard].Load()
 	}
 	d.size++
 	if !copied || 2*(current.used+1) > len(current.slots) {
 		current = current.room()
 	}
 	c := new(cell)
+	if d.bounds.history != 0 {
+		c.memory = &remembered{cell: c, principal: p, index: -1}
+		d.bounds.hidden.push(c.memory)
+	}
 	current.put(p, c)
 	if fresh != nil {
 		fresh[shard] = current
@@ -118,8 +135,12 @@ func (d *directory) cellOf(p Principal, fresh map[uint64]*table) *cell {
 	return c
 }
 
-// install publishes one snapshot, under mu.
-func (d *directory) install(s *AccountSnapshot, now int64, fresh map[uint64]*table) Outcome {
+// install publishes one snapshot, under mu. fence is the directory's when the
+// snapshot was read.
+func (d *directory) install(s *AccountSnapshot, now int64, fresh map[uint64]*table, fence uint64) Outcome {
+	if fence != d.bounds.fence && d.cell(s.principal) == nil {
+		return Fenced
+	}
 	c := d.cellOf(s.principal, fresh)
 	if c == nil {
 		return Full
@@ -129,14 +150,33 @@ func (d *directory) install(s *AccountSnapshot, now int64, fresh map[uint64]*tab
 	}
 	a := d.accounts[s.account]
 	if a == nil {
+		if !d.roomForAccount() {
+			return Full
+		}
 		a = &account{id: s.account, home: homeOf(s.account)}
 		d.accounts[s.account] = a
 	}
 	a.adopt(&s.limits, now)
+	if s.budgeted {
+		a.budgeted.Store(true)
+	}
+	if m := c.memory; m != nil {
+		d.bounds.unlink(m)
+		if m.account != a {
+			if m.account != nil {
+				m.account.cells--
+			}
+			a.cells++
+			m.account = a
+		}
+		d.bounds.show(m)
+	}
+	c.absentUntil = 0
 	c.held = Version{Generation: s.generation, Visible: true}
 	c.entry.Store(&entry{
 		snapshot: s, account: a, cell: c, ceiling: ceilingOf(s.limits.PrincipalMaxConcurrent), unitsBefore: a.units.Load(),
 	})
+	d.evict()
 	return Accepted
 }
 
@@ -150,17 +190,20 @@ func homeOf(id AccountID) uint32 {
 // Install publishes one snapshot. now is the instant at which changed rates
 // take over from what the old ones had used up. Requests that began before go
 // on with the snapshot they began with.
+//
+// To a bounded directory that has forgotten history, no new principal comes
+// this way, for want of knowing when its snapshot was read: see InstallRead.
 func (e *Engine) Install(s PublishableSnapshot, now time.Time) Outcome {
 	if s.validated == nil {
 		return Stale
 	}
 	e.dir.mu.Lock()
 	defer e.dir.mu.Unlock()
-	return e.dir.install(s.validated, now.UnixNano(), nil)
+	return e.dir.install(s.validated, now.UnixNano(), nil, 0)
 }
 
 // Tally says how a bulk publication went.
-type Tally struct{ Accepted, Stale, Full int }
+type Tally struct{ Accepted, Stale, Full, Fenced int }
 
 func (t *Tally) count(o Outcome) {
 	switch o {
@@ -170,6 +213,8 @@ func (t *Tally) count(o Outcome) {
 		t.Stale++
 	case Full:
 		t.Full++
+	case Fenced:
+		t.Fenced++
 	}
 }
 
@@ -183,12 +228,15 @@ func (e *Engine) InstallAll(all []PublishableSnapshot, now time.Time) Tally {
 
 func (d *directory) installAll(all []PublishableSnapshot, now int64) (t Tally) {
 	fresh := make(map[uint64]*table)
+	if d.bounds.history != 0 {
+		fresh = nil // forgetting copies shards too
+	}
 	for _, s := range all {
 		if s.validated == nil {
 			t.Stale++
 			continue
 		}
-		t.count(d.install(s.validated, now, fresh))
+		t.count(d.install(s.validated, now, fresh, 0))
 	}
 	for i, shard := range fresh {
 		d.shards[i].Store(shard)
@@ -216,7 +264,7 @@ func (e *Engine) ReplaceAll(all []PublishableSnapshot, now time.Time) Tally {
 		for k := range shard.slots {
 			if s := &shard.slots[k]; s.cell != nil {
 				if _, ok := keep[s.principal]; !ok {
-					s.cell.hide()
+					e.dir.hide(s.cell)
 				}
 			}
 		}
@@ -240,8 +288,8 @@ func (e *Engine) Revoke(p Principal, generation uint64) Outcome {
 	if !Accept(c.held, offered) {
 		return Stale
 	}
+	e.dir.hide(c)
 	c.held = offered
-	c.entry.Store(nil)
 	return Accepted
 }
 
@@ -251,13 +299,18 @@ func (e *Engine) Forget(p Principal) {
 	e.dir.mu.Lock()
 	defer e.dir.mu.Unlock()
 	if c := e.dir.cell(p); c != nil {
-		c.hide()
+		e.dir.hide(c)
 	}
 }
 
-// hide makes a cell unknown, under directory.mu.
-func (c *cell) hide() {
+// hide makes a cell unknown, under mu.
+func (d *directory) hide(c *cell) {
+	if m := c.memory; m != nil {
+		d.bounds.unlink(m)
+		d.bounds.hidden.push(m)
+	}
 	c.held.Visible = false
+	c.absentUntil = 0
 	c.entry.Store(nil)
 }
 
@@ -280,6 +333,10 @@ func (e *Engine) LeaseSlot(id AccountID) (*LeaseSlot, bool) {
 	a := e.dir.accounts[id]
 	if a == nil {
 		return nil, false
+	}
+	if !a.pinned {
+		a.pinned = true
+		e.dir.pinned++
 	}
 	return &a.lease, true
 }

@@ -11,6 +11,11 @@ type Config struct {
 	// MaxPrincipals bounds the directory, tombstones and forgotten principals
 	// included: 1 to 4,194,304. Accounts are bounded with them.
 	MaxPrincipals int
+	// MaxHistory makes the directory bounded in another way, for catalogues that
+	// don't fit: MaxPrincipals then bounds the visible snapshots alone, the
+	// oldest of which gives way, and MaxHistory, from there to 4,194,304, all
+	// principals and accounts that are remembered. Zero is not.
+	MaxHistory int
 }
 
 const maxPrincipals = 1 << 22
@@ -32,7 +37,13 @@ func NewEngine(c Config) (*Engine, error) {
 	if c.MaxPrincipals < 1 || c.MaxPrincipals > maxPrincipals {
 		return nil, &FieldError{"max_principals", "must be from 1 to 4194304"}
 	}
+	if c.MaxHistory != 0 && (c.MaxHistory < c.MaxPrincipals || c.MaxHistory > maxPrincipals) {
+		return nil, &FieldError{"max_history", "must be from max_principals to 4194304"}
+	}
 	e := &Engine{dir: directory{accounts: make(map[AccountID]*account), limit: c.MaxPrincipals}}
+	e.dir.bounds.history = c.MaxHistory
+	e.dir.bounds.visible.init()
+	e.dir.bounds.hidden.init()
 	e.ops.live = make(map[*state]*sighting)
 	e.ops.pool = sync.Pool{New: e.newOp}
 	return e, nil
@@ -171,7 +182,7 @@ func (r Request) AcquirePermit(g Gate) (Permit, Denial) {
 	a, class := r.entry.account, r.entry.snapshot.class
 	p, ok := g.acquire(class, a.home)
 	if !ok {
-		a.shed[class].Add(1)
+		a.shedOne(class)
 		return Permit{}, a.refuse(Denial{Reason: CapacityUnavailable, Level: LevelInstance, Limit: g.Limit(), Used: g.InFlight()})
 	}
 	return p, Denial{}

@@ -6,7 +6,8 @@ import (
 )
 
 // Gate is execution capacity of the whole instance, chosen once at startup as
-// a type: NoGate or *UniformGate. It fails fast: there is no queue.
+// a type: NoGate, *UniformGate or *ReservedGate. It fails fast: there is no
+// queue.
 type Gate interface {
 	// Limit is how many may hold capacity at once; zero is without limit.
 	Limit() uint64
@@ -121,4 +122,48 @@ func (g *UniformGate) acquire(_ CapacityClass, home uint32) (Permit, bool) {
 		}
 	}
 	return Permit{}, false
+}
+
+// ReservedGate is a total of which a part is kept for assured work. Every class
+// tries what is shared first; assured work then tries the reserve, which best
+// effort never touches.
+type ReservedGate struct{ shared, reserve *UniformGate }
+
+// NewReservedGate gives a gate of total places, assuredReserve of them for
+// assured work alone: 1 ≤ assuredReserve < total ≤ MaxConcurrency.
+func NewReservedGate(total, assuredReserve uint64) (*ReservedGate, error) {
+	if assuredReserve == 0 || assuredReserve >= total {
+		return nil, &FieldError{"assured_reserve", "must be at least 1 and below the capacity"}
+	}
+	if total > MaxConcurrency {
+		return nil, &FieldError{"capacity", "must be from 1 to 2097151"}
+	}
+	shared, err := NewUniformGate(total - assuredReserve)
+	if err != nil {
+		return nil, err
+	}
+	reserve, err := NewUniformGate(assuredReserve)
+	if err != nil {
+		return nil, err
+	}
+	return &ReservedGate{shared, reserve}, nil
+}
+
+// Limit is the total.
+func (g *ReservedGate) Limit() uint64 { return g.shared.total + g.reserve.total }
+
+// InFlight is how many places are taken: exact when nothing moves.
+func (g *ReservedGate) InFlight() uint64 { return g.shared.InFlight() + g.reserve.InFlight() }
+
+// Shared is the part that every class may use.
+func (g *ReservedGate) Shared() *UniformGate { return g.shared }
+
+// Reserve is the part for assured work alone.
+func (g *ReservedGate) Reserve() *UniformGate { return g.reserve }
+
+func (g *ReservedGate) acquire(class CapacityClass, home uint32) (Permit, bool) {
+	if p, ok := g.shared.acquire(class, home); ok || class != Assured {
+		return p, ok
+	}
+	return g.reserve.acquire(class, home)
 }

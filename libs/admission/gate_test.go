@@ -121,3 +121,80 @@ func TestGaugeWithoutCeilingStopsShortOfItsBits(t *testing.T) {
 		t.Errorf("past the bits: in flight %d, entered %d", g.inFlight(), g.entered())
 	}
 }
+
+// TestReserveIsForAssuredWork guards that best effort never takes the reserve,
+// and that assured work takes what is shared first.
+func TestReserveIsForAssuredWork(t *testing.T) {
+	t.Parallel()
+	g, err := NewReservedGate(5, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(class CapacityClass) *Permit {
+		t.Helper()
+		p, ok := g.acquire(class, 3)
+		if !ok {
+			t.Fatalf("%v was refused", class)
+		}
+		return &p
+	}
+	first := take(Assured)
+	if g.Reserve().InFlight() != 0 || g.Shared().InFlight() != 1 {
+		t.Error("assured work took the reserve before what is shared")
+	}
+	take(BestEffort)
+	take(BestEffort)
+	if _, ok := g.acquire(BestEffort, 3); ok {
+		t.Error("best effort took the reserve")
+	}
+	take(Assured)
+	last := take(Assured)
+	if _, ok := g.acquire(Assured, 3); ok || g.InFlight() != 5 || g.Limit() != 5 {
+		t.Errorf("a sixth of five; %d in flight", g.InFlight())
+	}
+	last.Release()
+	if _, ok := g.acquire(BestEffort, 3); ok {
+		t.Error("best effort took a place that came back to the reserve")
+	}
+	first.Release()
+	take(BestEffort)
+	for _, bad := range [][2]uint64{{1, 0}, {1, 1}, {2, 3}, {0, 0}} {
+		_, err := NewReservedGate(bad[0], bad[1])
+		requireField(t, err, "assured_reserve")
+	}
+	_, err = NewReservedGate(MaxConcurrency+1, 1)
+	requireField(t, err, "capacity")
+}
+
+// TestReservedGateConservesPlaces races both classes over whole requests: each
+// part ends empty, and each class is shed and counted as its own.
+func TestReservedGateConservesPlaces(t *testing.T) {
+	t.Parallel()
+	g, err := NewReservedGate(3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var best, bestHigh, shed [2]atomic.Int64
+	for i := range 6 {
+		class := CapacityClass(i % 2)
+		wg.Go(func() {
+			for range raceScaled(20_000, 4_000) {
+				p, ok := g.acquire(class, uint32(i))
+				if !ok {
+					shed[class].Add(1)
+					continue
+				}
+				if now := best[class].Add(1); now > bestHigh[class].Load() {
+					bestHigh[class].Store(now)
+				}
+				best[class].Add(-1)
+				p.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if g.InFlight() != 0 || bestHigh[BestEffort].Load() > 2 || bestHigh[Assured].Load() > 3 {
+		t.Errorf("%d left over; high water %d and %d", g.InFlight(), bestHigh[Assured].Load(), bestHigh[BestEffort].Load())
+	}
+}

@@ -55,5 +55,18 @@ func (g *gauge) undo() { g.word.Add(^uint64(gaugeEntry - 1)) }
 // leave gives a place back.
 func (g *gauge) leave() { g.word.Add(^uint64(0)) }
 
+// close makes an empty gauge refuse for ever; it is false if it isn't empty.
+func (g *gauge) close() bool {
+	for {
+		word := g.word.Load()
+		if word&gaugeMask != 0 {
+			return false
+		}
+		if g.word.CompareAndSwap(word, word|MaxConcurrency) {
+			return true
+		}
+	}
+}
+
 func (g *gauge) inFlight() uint64 { return g.word.Load() & gaugeMask }
 func (g *gauge) entered() uint64  { return g.word.Load() >> gaugeBits }

@@ -22,33 +22,49 @@ type LeaseSpec struct {
 	LowWater CostUnits
 	// Doorbell is sent to without blocking; give it a buffer of one. May be nil.
 	Doorbell chan<- struct{}
+	// Shards spreads the units over so many counters, each on a cache line of
+	// its own: a power of two up to 64; zero and one are a single counter. It
+	// separates goroutines only while there are no more of them than shards.
+	Shards int
 }
+
+// MaxLeaseShards bounds LeaseSpec.Shards.
+const MaxLeaseShards = 64
 
 // LocalLease is a lease that requests are funded from. Whoever makes it owns
 // it: installs it in a LeaseSlot, takes it out, seals it, waits until it is
 // quiet, and settles it with the allocator.
 //
 // Invariants:
-//   - left + spent + units held by stages == granted, and equality of
-//     left + spent with granted is stable once the lease is sealed.
-//   - left is never negative but for sealBias, which sealing subtracts.
+//   - left + spent + units held by stages == granted, summed over the counters,
+//     and equality of left + spent with granted is stable once the lease is
+//     sealed.
+//   - a left is never negative but for sealBias, which sealing subtracts.
 //
-// left and spent share a line: the same requests write both.
+// What every request touches is on two lines: the first, and the third.
 type LocalLease struct {
+	leaseCounter // the first, and most often the only one
+	// refused is the largest quote that did not fit since it was last asked.
+	refused  atomic.Uint64
+	rung     atomic.Bool
+	granted  uint64
+	id       LeaseID
+	doorbell chan<- struct{}
+	_        [cacheLine - 6*8]byte
+
+	usableUntil int64          // unix nanoseconds
+	lowWater    int64          // of one counter
+	more        []leaseCounter // nil if not sharded
+	fence       uint64
+	_           [cacheLine - 3*8 - unsafe.Sizeof([]leaseCounter{})]byte
+}
+
+// leaseCounter is a part of a lease. left and spent share a line: the same
+// requests write both.
+type leaseCounter struct {
 	left  atomic.Int64
 	spent atomic.Uint64
-	// refused is the largest quote that did not fit since it was last asked.
-	refused atomic.Uint64
-	rung    atomic.Bool
-	_       [cacheLine - 4*8]byte
-
-	usableUntil int64 // unix nanoseconds
-	granted     uint64
-	lowWater    int64
-	fence       uint64
-	id          LeaseID
-	doorbell    chan<- struct{}
-	_           [8]byte
+	_     [cacheLine - 2*8]byte
 }
 
 var _ [0]struct{} = [unsafe.Sizeof(LocalLease{}) % cacheLine]struct{}{}
@@ -65,24 +81,28 @@ func NewLocalLease(spec LeaseSpec) (*LocalLease, error) {
 	faults.require(spec.Fence != 0, "fence", "must not be zero")
 	faults.require(!spec.LeaseID.IsZero(), "lease_id", "must not be zero")
 	faults.require(!spec.ExpiresAt.IsZero(), "expires_at", "must be stated")
+	faults.require(spec.Shards >= 0 && spec.Shards <= MaxLeaseShards && spec.Shards&(spec.Shards-1) == 0, "shards", "must be a power of two up to 64")
 	faults.require(spec.SafetyMargin >= 0, "safety_margin", "must not be negative")
 	if err := faults.err(); err != nil {
 		return nil, err
 	}
 	l := &LocalLease{
-		usableUntil: spec.ExpiresAt.Add(-spec.SafetyMargin).UnixNano(),
+		usableUntil: min(spec.ExpiresAt.Add(-spec.SafetyMargin).UnixNano(), onCredit-1),
 		granted:     uint64(spec.Units),
 		lowWater:    int64(spec.LowWater), //nolint:gosec // checked above
 		fence:       spec.Fence,
 		id:          spec.LeaseID,
 		doorbell:    spec.Doorbell,
 	}
-	l.left.Store(int64(spec.Units)) //nolint:gosec // checked above
+	l.split(spec.Shards)
 	return l, nil
 }
 
-// debit takes n units.
-func (l *LocalLease) debit(n uint64) (ok bool, lost uint64) {
+// debit takes n units, from the counter at home first.
+func (l *LocalLease) debit(n uint64, home uint32) (ok bool, lost uint64) {
+	if l.more != nil {
+		return l.debitSharded(n, home)
+	}
 	for lost < casTries {
 		left := l.left.Load()
 		if left < 0 || uint64(left) < n {
@@ -98,24 +118,6 @@ func (l *LocalLease) debit(n uint64) (ok bool, lost uint64) {
 		lost++
 	}
 	return false, lost
-}
-
-// debitUpTo takes what there is of n units, and says how many.
-func (l *LocalLease) debitUpTo(n uint64) uint64 {
-	for range casTries {
-		left := l.left.Load()
-		if left <= 0 {
-			return 0
-		}
-		got := min(n, uint64(left))
-		if l.left.CompareAndSwap(left, left-int64(got)) { //nolint:gosec // got ≤ left
-			if left-int64(got) < l.lowWater { //nolint:gosec // got ≤ left
-				l.ring()
-			}
-			return got
-		}
-	}
-	return 0
 }
 
 // refuse notes a quote that did not fit, and rings.
@@ -157,15 +159,21 @@ func (l *LocalLease) Usable(now time.Time) bool { return now.UnixNano() < l.usab
 // Remaining is what can still be debited, or, once sealed, what is to be given
 // back.
 func (l *LocalLease) Remaining() CostUnits {
-	left := l.left.Load()
-	if left < 0 {
-		left -= sealBias
+	var sum CostUnits
+	for c := range l.counters() {
+		sum += c.remaining()
 	}
-	return CostUnits(left) //nolint:gosec // not negative any more
+	return sum
 }
 
 // Spent is the sum of the charges that are final.
-func (l *LocalLease) Spent() CostUnits { return CostUnits(l.spent.Load()) }
+func (l *LocalLease) Spent() CostUnits {
+	var sum CostUnits
+	for c := range l.counters() {
+		sum += CostUnits(c.spent.Load())
+	}
+	return sum
+}
 
 // LargestRefused gives the largest quote that did not fit since the last call,
 // and zero if all did.
@@ -175,24 +183,32 @@ func (l *LocalLease) LargestRefused() CostUnits { return CostUnits(l.refused.Swa
 // unspent units still return to it. Take it out of its slot first. Sealing
 // twice is harmless.
 func (l *LocalLease) Seal() {
-	l.left.Or(sealBias) // left is not negative, so this is the sum
+	for c := range l.counters() {
+		c.left.Or(sealBias) // left is not negative, so this is the sum
+	}
 }
 
 // Quiet says whether the lease is sealed and no stage holds units of it any
 // more; it stays true. Then Remaining is exactly what is unspent. A metered
 // commitment keeps its lease from being quiet until Done.
 func (l *LocalLease) Quiet() bool {
-	spent := l.spent.Load()
-	left := l.left.Load()
-	return left < 0 && uint64(left-sealBias)+spent == l.granted //nolint:gosec // sealed, so not negative
+	var sum uint64 // of parts that only rise once sealed, and never pass granted
+	for c := range l.counters() {
+		spent := c.spent.Load()
+		left := c.left.Load()
+		if left >= 0 {
+			return false
+		}
+		sum += uint64(left-sealBias) + spent //nolint:gosec // sealed, so not negative
+	}
+	return sum == l.granted
 }
 
 // LeaseSlot is where an account's requests find the lease that funds them.
-type LeaseSlot struct{ lease atomic.Pointer[LocalLease] }
-
-// Replace installs l and gives the lease it displaced, which the caller owns
-// again and MUST see to the end: it may still hold units.
-func (s *LeaseSlot) Replace(l *LocalLease) (displaced *LocalLease) { return s.lease.Swap(l) }
+type LeaseSlot struct {
+	lease    atomic.Pointer[LocalLease]
+	evidence evidence
+}
 
 // Take empties the slot and gives what was in it.
 func (s *LeaseSlot) Take() *LocalLease { return s.lease.Swap(nil) }

@@ -31,7 +31,7 @@ func TestLeaseConservesUnits(t *testing.T) {
 			wg.Go(func() {
 				<-start
 				for i := range uint64(2000) {
-					if ok, _ := l.debit(3); ok {
+					if ok, _ := l.debit(3, 0); ok {
 						back := i % 4
 						l.left.Add(int64(back))
 						l.spent.Add(3 - back)
@@ -49,7 +49,7 @@ func TestLeaseConservesUnits(t *testing.T) {
 		if !l.Quiet() || uint64(l.Remaining())+uint64(l.Spent()) != 10_000 {
 			t.Fatalf("quiet %v, remaining %d, spent %d of 10000", l.Quiet(), l.Remaining(), l.Spent())
 		}
-		if ok, _ := l.debit(1); ok {
+		if ok, _ := l.debit(1, 0); ok {
 			t.Fatal("a sealed lease was debited")
 		}
 	}
@@ -61,7 +61,7 @@ func TestLeaseIsNotQuietWhileUnitsAreHeld(t *testing.T) {
 	if l.Quiet() {
 		t.Error("quiet before it was sealed")
 	}
-	l.debit(4)
+	l.debit(4, 0)
 	l.Seal()
 	if l.Quiet() {
 		t.Error("quiet while 4 units are held")
@@ -79,22 +79,22 @@ func TestDoorbellRingsOnceAtLowWater(t *testing.T) {
 	t.Parallel()
 	bell := make(chan struct{}, 1)
 	l := newTestLease(t, LeaseSpec{Units: 10, LowWater: 5, Doorbell: bell})
-	l.debit(5)
+	l.debit(5, 0)
 	if len(bell) != 0 {
 		t.Error("rang at the low-water mark, not below it")
 	}
-	l.debit(1)
+	l.debit(1, 0)
 	if len(bell) != 1 {
 		t.Error("did not ring below the low-water mark")
 	}
 	<-bell
-	l.debit(1)
+	l.debit(1, 0)
 	l.refuse(100)
 	if len(bell) != 0 {
 		t.Error("rang twice")
 	}
 	unread := newTestLease(t, LeaseSpec{Units: 1, LowWater: 1, Doorbell: make(chan struct{})})
-	unread.debit(1) // must not block
+	unread.debit(1, 0) // must not block
 }
 
 func TestRefusedQuoteRingsAndIsRemembered(t *testing.T) {

@@ -10,25 +10,26 @@ import (
 // everything: a generation, which makes every older stage value stale, and a
 // phase. Fields belong to whoever won the word.
 //
-//	            ┌──────── ready ◀─┐
-//	free ─▶ pending ─▶ moving ────┘        (moving: capacity is being noted)
-//	            │         └─▶ yielding ─▶ free   (cancelled meanwhile; the owner releases)
-//	            ├─▶ releasing ─▶ cancelled or swept ─▶ free   (pending and ready)
-//	            └─▶ committing ─▶ committed ─▶ settling ─▶ settled
-//	                                  └─▶ emitting ─▶ swept ─▶ free
+//	   ┌──────── ready ◀─┐
+//	pending ─▶ moving ────┘        (moving: capacity is being noted)
+//	   │         └─▶ yielding ─▶ next   (cancelled meanwhile; the owner releases)
+//	   ├─▶ releasing ─▶ cancelled or swept ─▶ next   (pending and ready)
+//	   └─▶ committing ─▶ committed ─▶ settling ─▶ settled
+//	                         └─▶ emitting ─▶ swept ─▶ next
 //
 // The word is atomic from the start, not only once a handle was taken: the
 // sweep looks at every op, and a copy used on another goroutine must find out.
-// Plain phases would save four or five of the twenty or so atomic writes of a
+// Plain phases would save five of the twenty or so atomic writes of a
 // lifecycle.
 //
-// An owner's last step goes straight to free with the next generation, which
+// An owner's last step goes straight to pending of the next generation, which
 // keeps everybody else away; the op is put back when its fields have been read.
+// Whether a pending op has been admitted or lies in the pool, its tally says:
+// so admission writes one atomic word that counts, marks and publishes.
 type phase = uint64
 
 const (
-	phaseFree phase = iota
-	phasePending
+	phasePending phase = iota
 	phaseMoving
 	phaseReady
 	phaseYielding
@@ -48,19 +49,26 @@ const (
 // at gives the word of the same generation at another phase.
 func at(word uint64, p phase) uint64 { return word&^phaseMask | p }
 
-// after gives the word of the next generation, free.
+// after gives the word of the next generation.
 func after(word uint64) uint64 { return word&^phaseMask + (1 << phaseBits) }
 
 // state is all there is of an op. It doesn't point to the op, so that the op
 // can become unreachable while a cleanup, a cancel handle or the sweep still
 // hold the state.
 type state struct {
-	word   atomic.Uint64
+	trace trace // of strict builds
+	word  atomic.Uint64
+	// tally adds up 2·quote + 1 over every admission of the op. Its lowest bit
+	// is the number of admissions modulo two: while it differs from the
+	// generation's the op is in use, and the fields below are published.
+	tally  atomic.Uint64
 	engine *Engine
 	entry  *entry
-	lease  *LocalLease // nil if funded by a grant
+	lease  *LocalLease // nil if funded by a grant or on credit
 	slot   *usageLane
 	permit Permit
+	source UsageSource // what funds it
+	home   uint32      // the op's own counter of sharded leases; never changes
 
 	quote   uint64
 	grant   uint64 // units granted; of a reserved request
@@ -78,12 +86,15 @@ type op struct{ *state }
 
 // opPool has the ops that are free, and knows every state there is.
 type opPool struct {
-	pool sync.Pool
+	pool  sync.Pool
+	homes atomic.Uint32 // given to ops in turn
 	// born are the states made since the last absorb: requests push, without a
 	// lock, and whoever holds mu takes all.
 	born atomic.Pointer[birth]
-	mu   sync.Mutex // guards live; taken by cleanups and the sweep only
+	mu   sync.Mutex // guards what follows; taken by cleanups, counts and the sweep only
 	live map[*state]*sighting
+	// retired are the units that ops admitted which are no more.
+	retired uint64
 }
 
 type birth struct {
@@ -98,7 +109,7 @@ type sighting struct {
 }
 
 func (e *Engine) newOp() any {
-	s := &state{engine: e}
+	s := &state{engine: e, home: e.ops.homes.Add(1)}
 	o := &op{s}
 	runtime.AddCleanup(o, reap, s)
 	b := &birth{born: s}
@@ -113,8 +124,49 @@ func (e *Engine) newOp() any {
 // absorb brings live up to date, under mu.
 func (p *opPool) absorb() {
 	for b := p.born.Swap(nil); b != nil; b = b.next {
-		p.live[b.born] = new(sighting)
+		p.live[b.born] = &sighting{word: ^uint64(0)} // no word is that
 	}
+}
+
+// inUse says whether the op whose word was just read has been admitted.
+func (s *state) inUse(word uint64) bool { return (word>>phaseBits^s.tally.Load())&1 != 0 }
+
+// units gives what the op has admitted, exactly below 2⁶³: while the tally
+// stands still, the generation is the number of admissions, or that less one.
+func (s *state) units() uint64 {
+	for {
+		tally := s.tally.Load()
+		admissions := s.word.Load() >> phaseBits
+		admissions += (admissions ^ tally) & 1
+		if s.tally.Load() == tally {
+			return (tally - admissions) / 2
+		}
+	}
+}
+
+// units adds up what all ops have admitted.
+func (p *opPool) units() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.absorb()
+	sum := p.retired
+	for s := range p.live {
+		sum += s.units()
+	}
+	return sum
+}
+
+// take gives an op that is free, for its fields to be written and admitted.
+func (p *opPool) take() *op {
+	return p.pool.Get().(*op) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+}
+
+// admitted publishes the fields and gives the word that the stages hold.
+func (s *state) admitted() uint64 {
+	s.trace.note()
+	word := s.word.Load()
+	s.tally.Add(2*s.quote + 1)
+	return word
 }
 
 // reap ends the state of an op that became unreachable: nobody holds a stage
@@ -124,9 +176,13 @@ func reap(s *state) {
 	e.ops.mu.Lock()
 	e.ops.absorb()
 	delete(e.ops.live, s)
+	e.ops.retired += s.units()
 	e.ops.mu.Unlock()
 	for range casTries {
 		word := s.word.Load()
+		if !s.inUse(word) {
+			return
+		}
 		switch word & phaseMask {
 		case phasePending, phaseReady:
 			if s.word.CompareAndSwap(word, after(word)) {
@@ -148,8 +204,12 @@ func reap(s *state) {
 
 // release undoes the admission: a charge of zero. The caller has won the word.
 func (s *state) release() {
-	if s.lease != nil {
-		s.lease.left.Add(int64(s.quote)) //nolint:gosec // debited from there
+	switch s.source {
+	case SourceLease:
+		s.lease.refund(s.quote, s.home)
+	case SourceOverage:
+		s.entry.account.overage.refund(s.quote)
+	case SourceReserved: // the ledger's own affair
 	}
 	if s.slot != nil {
 		s.slot.reserved.Add(-1)
@@ -162,14 +222,17 @@ func (s *state) release() {
 // the word.
 func (s *state) emit(settled bool) Charge {
 	c := Charge{Units: CostUnits(s.quote)}
-	if settled {
+	switch {
+	case settled:
 		c = Charge{Units: CostUnits(s.actual), Excess: CostUnits(s.overage)}
+	case s.source == SourceOverage:
+		c.Excess = c.Units
 	}
 	if s.slot != nil {
 		s.slot.record(s, c)
 	}
 	if s.lease != nil {
-		s.lease.spent.Add(uint64(c.Units - c.Excess))
+		s.lease.at(s.home).spent.Add(uint64(c.Units - c.Excess))
 	}
 	s.vacate()
 	return c

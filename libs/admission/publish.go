@@ -48,14 +48,16 @@ func NewPublishableSnapshot(s *AccountSnapshot) (PublishableSnapshot, error) {
 
 // requireWorstCase checks max(fixed + maxWeight·maxItems, minimum), the most
 // that a request of classes can cost, against the units that can be counted
-// and against the burst of the cost bucket.
+// and against the burst of the cost bucket and the overage cap.
 func (s *AccountSnapshot) requireWorstCase(f *faultList) {
 	var heaviest CostUnits
 	for _, c := range s.costs.Classes {
 		heaviest = max(heaviest, c.Weight)
 	}
 	limits := s.limits
+	limit, elastic := s.elastic()
 	if limits.MaxItems == 0 && heaviest > 0 {
+		f.require(!elastic, "max_items_per_request", "must be stated when weights meet overage_cap")
 		f.require(limits.CostRate.IsZero(), "max_items_per_request", "must be stated when weights meet cost_rate")
 		return
 	}
@@ -64,5 +66,6 @@ func (s *AccountSnapshot) requireWorstCase(f *faultList) {
 	worst = max(worst, uint64(s.costs.Minimum))
 	fits := hi|carry == 0 && worst <= uint64(MaxCostUnits)
 	f.require(fits, "cost_table", "the dearest request must cost at most 2^63-1")
+	f.require(!fits || !elastic || worst <= limit, "overage_cap", "must fund the dearest request")
 	f.require(!fits || limits.CostRate.IsZero() || worst <= limits.CostRate.Burst, "cost_rate", "must have a burst of at least the dearest request")
 }

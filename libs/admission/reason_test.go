@@ -85,7 +85,7 @@ func TestCountersHaveStableUniqueNames(t *testing.T) {
 		seen[key] = true
 		order = append(order, key)
 	}
-	if want := 1 + ReasonCount + 14 - 1 + 1; len(order) != want {
+	if want := 1 + ReasonCount + 21; len(order) != want {
 		t.Errorf("%d series, want %d", len(order), want)
 	}
 	i := 0

@@ -55,8 +55,9 @@ type EnforcementMode uint8
 const (
 	// Strict refuses it. It is the default.
 	Strict EnforcementMode = iota
-	// Elastic spends recorded overage up to a cap. NewAccountSnapshot refuses
-	// it: this build does not enforce it.
+	// Elastic spends recorded overage up to a cap, which binds the account on
+	// this instance for as long as the engine lives: it never refills, and a
+	// fleet multiplies it.
 	Elastic
 )
 
@@ -108,15 +109,16 @@ type SnapshotSpec struct {
 
 // AccountSnapshot is the immutable, compiled policy of one principal.
 type AccountSnapshot struct {
-	principal   Principal
-	account     AccountID
+	// What every request reads comes first, on one line of the cache.
 	permissions PermissionSet
 	validUntil  int64 // unix nanoseconds; never is the largest
 	status      Status
 	class       CapacityClass
 	enforcement Enforcement
+	limits      Limits // the number of items first
 	costs       CostTable
-	limits      Limits
+	principal   Principal
+	account     AccountID
 	key         KeyID
 	generation  uint64
 	revision    PolicyRevision
@@ -140,9 +142,9 @@ func NewAccountSnapshot(status Status, spec SnapshotSpec) (*AccountSnapshot, err
 	f.require(!spec.AccountID.IsZero(), "account_id", "must not be zero")
 	f.require(spec.Generation >= 1 && spec.Generation <= MaxGeneration, "generation", "must be from 1 to 2^63-1")
 	f.require(spec.CapacityClass < classEnd, "capacity_class", "must be assured or best_effort")
-	f.require(spec.Enforcement.Mode != Elastic, "enforcement_mode", "elastic is not supported: it must be strict")
 	f.require(spec.Enforcement.Mode <= Elastic, "enforcement_mode", "must be strict or elastic")
 	f.require(spec.Enforcement.Mode != Strict || spec.Enforcement.OverageCap == 0, "overage_cap", "needs elastic enforcement")
+	f.require(spec.Enforcement.Mode != Elastic || spec.Enforcement.OverageCap >= 1 && spec.Enforcement.OverageCap <= MaxCostUnits, "overage_cap", "must be from 1 to 2^63-1")
 	f.require(len(spec.Costs.Classes) <= MaxClasses, "cost_table", "must have at most 131072 classes")
 	f.require(spec.Budget == nil || spec.Budget.Remaining <= MaxCostUnits, "budget", "must remain at most 2^63-1")
 	if err := f.err(); err != nil {

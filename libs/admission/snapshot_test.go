@@ -13,7 +13,7 @@ func TestSnapshotConstructorNamesEveryFault(t *testing.T) {
 		"account_id":       func(s *SnapshotSpec) { s.AccountID = AccountID{} },
 		"generation":       func(s *SnapshotSpec) { s.Generation = 0 },
 		"capacity_class":   func(s *SnapshotSpec) { s.CapacityClass = classEnd },
-		"enforcement_mode": func(s *SnapshotSpec) { s.Enforcement = Enforcement{Mode: Elastic, OverageCap: 9} },
+		"enforcement_mode": func(s *SnapshotSpec) { s.Enforcement.Mode = 9 },
 		"overage_cap":      func(s *SnapshotSpec) { s.Enforcement.OverageCap = 1 },
 		"cost_table":       func(s *SnapshotSpec) { s.Costs.Classes = make([]ClassCost, MaxClasses+1) },
 		"budget":           func(s *SnapshotSpec) { s.Budget = &BudgetView{Remaining: MaxCostUnits + 1} },

@@ -67,7 +67,7 @@ func (p Pending) AcquireCapacity(g Gate) (Ready, error) {
 		a.cancelled.Add(1)
 		return Ready{}, ErrCancelled
 	}
-	a.shed[class].Add(1)
+	a.shedOne(class)
 	return Ready{}, &Refused{Denial{Reason: CapacityUnavailable, Level: LevelInstance, Limit: g.Limit(), Used: g.InFlight()}}
 }
 
@@ -97,8 +97,10 @@ func (o *op) cancel(word uint64) error {
 // under the id of its grant, whatever requestID says.
 //
 // At now past the usability window of the funding, the stage ends for a charge
-// of zero and the error carries a Denial with FundingExpiredAtStart. Otherwise
-// the error is ErrCancelled, ErrSwept or ErrMisuse.
+// of zero and the error carries a Denial with FundingExpiredAtStart. Under
+// elastic enforcement a lapsed lease falls back on overage instead, and the
+// Denial is the overage's if there is no room for it. Otherwise the error is
+// ErrCancelled, ErrSwept or ErrMisuse.
 func (r Ready) Commit(requestID RequestID, now time.Time) (Committed, error) {
 	o := r.ready
 	if o == nil {
@@ -109,14 +111,8 @@ func (r Ready) Commit(requestID RequestID, now time.Time) (Committed, error) {
 		return Committed{}, ErrMisuse
 	}
 	instant := now.UnixNano()
-	if instant >= r.until {
-		if !o.word.CompareAndSwap(r.word, after(r.word)) {
-			return Committed{}, o.commitLost(r.word)
-		}
-		o.release()
-		o.engine.rare.commitExpired.Add(1)
-		o.end()
-		return Committed{}, errFundingExpired
+	if instant >= r.until || r.until == onCredit {
+		return o.commitOnCredit(r.word, requestID, instant)
 	}
 	// This is the one compare-and-swap that commit and cancel race on. The
 	// fields follow, and publishing them is what Settle, Done, the sweep and the
@@ -124,15 +120,89 @@ func (r Ready) Commit(requestID RequestID, now time.Time) (Committed, error) {
 	if !o.word.CompareAndSwap(r.word, at(r.word, phaseCommitting)) {
 		return Committed{}, o.commitLost(r.word)
 	}
+	return o.started(r.word, requestID, instant), nil
+}
+
+// started publishes a commit that has been decided.
+func (o *op) started(word uint64, requestID RequestID, now int64) Committed {
 	s := o.state
-	if s.lease != nil {
+	if s.source != SourceReserved {
 		s.request = requestID
 	}
-	s.committedAt = instant
-	word := at(r.word, phaseCommitted)
+	s.committedAt = now
+	word = at(word, phaseCommitted)
 	o.word.Store(word)
 	s.entry.account.started[s.entry.snapshot.class].Add(1)
-	return Committed{o, word}, nil
+	return Committed{o, word}
+}
+
+// commitOnCredit is the commit of a request that overage funds, or whose
+// funding has lapsed, which elastic enforcement lets fall back on overage. It
+// first claims the fields, then, inside the publication of the overage, the
+// phase: a cancel may still win in between, and leaves the release to us.
+//
+// The fallback debits overage before the claim and refunds the lease after it,
+// so that the request is funded throughout and never by both for good.
+func (o *op) commitOnCredit(word uint64, requestID RequestID, now int64) (Committed, error) {
+	if !o.word.CompareAndSwap(word, at(word, phaseMoving)) {
+		return Committed{}, o.commitLost(word)
+	}
+	return o.decideOnCredit(word, requestID, now)
+}
+
+// decideOnCredit is what follows the claim of the fields.
+func (o *op) decideOnCredit(word uint64, requestID RequestID, now int64) (Committed, error) {
+	s := o.state
+	credit, reason := &s.entry.account.overage, Reason(0)
+	if s.source != SourceOverage {
+		limit, elastic := s.entry.snapshot.elastic()
+		if reason = FundingExpiredAtStart; elastic && s.source == SourceLease {
+			reason = s.entry.account.extend(s.quote, limit)
+		}
+	}
+	won := reason == 0 && credit.commit(s.quote, func() bool {
+		return o.word.CompareAndSwap(at(word, phaseMoving), at(word, phaseCommitting))
+	})
+	if !won {
+		if reason == 0 && s.source == SourceLease {
+			credit.refund(s.quote)
+		}
+		return Committed{}, o.commitRefused(word, reason)
+	}
+	if s.source == SourceLease {
+		s.lease.refund(s.quote, s.home)
+		s.lease, s.source, s.fence = nil, SourceOverage, 0
+		credit.fallbacks.Add(1)
+		credit.fallbackUnits.Add(s.quote)
+	}
+	return o.started(word, requestID, now), nil
+}
+
+// commitRefused ends a request that is moving for a charge of zero: reason says
+// why, unless a handle has cancelled it.
+func (o *op) commitRefused(word uint64, reason Reason) error {
+	engine, a := o.engine, o.entry.account
+	limit, used := o.entry.snapshot.enforcement.OverageCap, a.overage.spent.Load()
+	cancelled := o.word.Swap(after(word))&phaseMask == phaseYielding
+	o.release()
+	o.end()
+	if cancelled {
+		a.cancelled.Add(1)
+		engine.rare.commitCancelled.Add(1)
+		return ErrCancelled
+	}
+	switch reason {
+	case OverageCapExhausted:
+		engine.rare.commitCapped.Add(1)
+	case OverageCapTemporarilyExhausted:
+		engine.rare.commitCappedForNow.Add(1)
+	case OverageCommitInProgress:
+		engine.rare.commitInProgress.Add(1)
+	default:
+		engine.rare.commitExpired.Add(1)
+		return errFundingExpired
+	}
+	return &Refused{Denial{Reason: reason, Level: LevelAccount, Limit: uint64(limit), Used: used}}
 }
 
 func (o *op) commitLost(word uint64) error {
@@ -165,18 +235,36 @@ func (c Committed) Settle(actual CostUnits) error {
 	}
 	s := o.state
 	units := uint64(actual)
-	s.actual, s.overage = units, 0
-	switch {
-	case s.lease == nil:
-		s.overage = units - min(units, s.grant)
-	case units < s.quote:
-		s.lease.left.Add(int64(s.quote - units)) //nolint:gosec // debited from there
-	case units > s.quote:
-		s.overage = units - s.quote - s.lease.debitUpTo(units-s.quote)
-	}
+	s.settle(units)
 	o.word.Store(at(c.word, phaseSettled))
 	runtime.KeepAlive(o) // not unreachable half-way
 	return nil
+}
+
+// settle moves units between what was held and what is charged. The caller has
+// won the word.
+func (s *state) settle(units uint64) {
+	s.actual, s.overage = units, 0
+	less, more := s.quote-min(s.quote, units), units-min(s.quote, units)
+	switch s.source {
+	case SourceReserved:
+		s.overage = units - min(units, s.grant)
+	case SourceOverage:
+		s.overage = units
+		if less != 0 {
+			s.entry.account.overage.unspend(less)
+		}
+	case SourceLease:
+		if less != 0 {
+			s.lease.refund(less, s.home)
+		} else if more != 0 {
+			more -= s.lease.debitUpTo(more, s.home)
+			s.overage = more
+		}
+	}
+	if _, elastic := s.entry.snapshot.elastic(); elastic && more != 0 && s.source != SourceReserved {
+		s.entry.account.overage.exceed(more)
+	}
 }
 
 // Done ends the request: it emits the usage event and frees occupancy and

@@ -24,6 +24,9 @@ func (e *Engine) Sweep(now time.Time, d Deadlines) (uncommitted, committed int) 
 	instant := now.UnixNano()
 	for s, seen := range e.ops.live {
 		word := s.word.Load()
+		if !s.inUse(word) {
+			continue // its next admission will be seen as a new word
+		}
 		if word != seen.word {
 			*seen = sighting{word, instant}
 			continue

@@ -63,6 +63,17 @@ func (t *table) room() *table {
 	return next
 }
 
+// without gives a private copy of t that lacks p.
+func (t *table) without(p *Principal) *table {
+	next := &table{mask: t.mask, slots: make([]tableSlot, len(t.slots))}
+	for i := range t.slots {
+		if s := &t.slots[i]; s.cell != nil && s.principal != *p {
+			next.put(s.principal, s.cell)
+		}
+	}
+	return next
+}
+
 // put adds a principal that isn't there, to a private table with room.
 func (t *table) put(p Principal, c *cell) {
 	i := hashOf(&p)

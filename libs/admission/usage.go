@@ -14,6 +14,8 @@ const (
 	SourceLease UsageSource = iota + 1
 	// SourceReserved charges close their reservation; they are never ingested.
 	SourceReserved
+	// SourceOverage charges were funded by nothing: OverageUnits is Units.
+	SourceOverage
 )
 
 // UsageEvent is one charge to be billed.
@@ -39,7 +41,8 @@ type UsageEvent struct {
 type usageRecord struct {
 	request     RequestID
 	snapshot    *AccountSnapshot
-	lease       *LocalLease // nil if reserved
+	lease       *LocalLease // nil unless it paid
+	source      UsageSource
 	fence       uint64
 	units       uint64
 	overage     uint64
@@ -48,12 +51,12 @@ type usageRecord struct {
 }
 
 func (r *usageRecord) event() UsageEvent {
-	source, lease := SourceReserved, LeaseID{}
+	var lease LeaseID
 	if r.lease != nil {
-		source, lease = SourceLease, r.lease.id
+		lease = r.lease.id
 	}
 	return UsageEvent{
-		Source: source, RequestID: r.request, AccountID: r.snapshot.account, KeyID: r.snapshot.key,
+		Source: r.source, RequestID: r.request, AccountID: r.snapshot.account, KeyID: r.snapshot.key,
 		LeaseID: lease, Fence: r.fence,
 		Units: CostUnits(r.units), OverageUnits: CostUnits(r.overage), Items: r.items,
 		PolicyRevision: r.snapshot.revision, CommittedAt: time.Unix(0, r.committedAt).UTC(),
@@ -173,7 +176,7 @@ func (l *usageLane) record(s *state, c Charge) {
 	cell := &l.cells[p&l.mask]
 	r := &cell.record // written in place: it is most of what Done costs
 	r.request = s.request
-	r.snapshot, r.lease = s.entry.snapshot, s.lease
+	r.snapshot, r.lease, r.source = s.entry.snapshot, s.lease, s.source
 	r.fence = s.fence
 	r.units, r.overage, r.items = uint64(c.Units), uint64(c.Excess), s.items
 	r.committedAt = s.committedAt

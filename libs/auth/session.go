@@ -2,7 +2,9 @@ package auth
 
 import (
 	"encoding/binary"
-	"strings"
+	"fmt"
+	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -14,16 +16,39 @@ import (
 // identity only. It lasts no longer than the key, the registry's table (any
 // newer table ends it) and that table's deadline. A failed or changed
 // credential clears what was remembered first.
+//
+// What is dropped is wiped: the bytes are overwritten at the first collection
+// after the last verification that was comparing with them. However a Session
+// is printed or logged, it shows no credential.
 type Session struct {
 	proof atomic.Pointer[proof] // written by a miss, read by every request
 }
 
+// credential is the remembered bytes, which no verb of fmt shows.
+type credential []byte
+
+// Format writes the same for every verb.
+func (credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[redacted]")) }
+
+// wipe overwrites what nobody compares with any more.
+func wipe(c credential) { clear(c) }
+
+// Format writes the same for every verb.
+func (*Session) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[redacted]")) }
+
+// LogValue shows nothing.
+func (*Session) LogValue() slog.Value { return slog.StringValue("[redacted]") }
+
 type proof struct {
-	secret   string
+	secret   credential
 	rec      *record
 	registry *Registry
 	revision int64
 }
+
+// Format writes the same for every verb: fmt reaches into unexported fields
+// without asking them.
+func (proof) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[redacted]")) }
 
 // Verify is Registry.Verify with the session's memory. A hit allocates nothing.
 func (s *Session) Verify(r *Registry, secret string, now time.Time) (*Identity, error) {
@@ -42,21 +67,23 @@ func (s *Session) verify(t *table, r *Registry, secret string, now time.Time) (*
 	if err != nil {
 		return nil, err
 	}
-	// Cloned: the presented text is a slice of a header that must not be kept.
-	s.proof.Store(&proof{secret: strings.Clone(secret), rec: rec, registry: r, revision: t.revision})
+	// A copy: the presented text is a slice of a header that must not be kept.
+	p := &proof{secret: credential(secret), rec: rec, registry: r, revision: t.revision}
+	runtime.AddCleanup(p, wipe, p.secret) // unreachable, so nobody is comparing
+	s.proof.Store(p)
 	return &rec.who, nil
 }
 
-// Forget drops what is remembered.
+// Forget drops what is remembered, to be wiped.
 func (s *Session) Forget() { s.proof.Store(nil) }
 
 // same compares in time that depends on the lengths only, words at a time.
-func same(a, b string) bool {
+func same(a credential, b string) bool {
 	if len(a) != len(b) {
 		return false
 	}
 	var diff uint64
-	x, y := []byte(a), []byte(b) // no copies: they don't escape
+	x, y := []byte(a), []byte(b) // no copy: it doesn't escape
 	for len(x) >= 32 && len(y) >= 32 {
 		diff |= (word(x[0:8]) ^ word(y[0:8])) | (word(x[8:16]) ^ word(y[8:16])) | (word(x[16:24]) ^ word(y[16:24])) | (word(x[24:32]) ^ word(y[24:32]))
 		x, y = x[32:], y[32:]

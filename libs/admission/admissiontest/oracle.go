@@ -13,11 +13,17 @@ type Oracle struct {
 	Costs       admission.CostTable
 	Permissions admission.PermissionSet
 	Lease       *Lease // nil is none installed
+	// Cap is how far the account may go on credit; nil is strict enforcement.
+	Cap *big.Int
+	// Spent and Committed are its credit so far.
+	Spent, Committed *big.Int
 
 	request, item, cost *bucket
 	inFlight            map[string]int64 // by principal
 	admitted            int64
 	units               *big.Int
+	attested            *big.Int // nil is no evidence
+	attestedUntil       time.Time
 }
 
 // Lease models a lease.
@@ -36,7 +42,7 @@ func NewLease(units uint64, usableUntil time.Time) *Lease {
 type Ticket struct {
 	Units     *big.Int
 	principal string
-	lease     *Lease
+	lease     *Lease // nil is on credit
 	until     time.Time
 }
 
@@ -45,7 +51,7 @@ func New(limits admission.Limits, costs admission.CostTable, permissions admissi
 	return &Oracle{
 		Limits: limits, Costs: costs, Permissions: permissions,
 		request: newBucket(limits.RequestRate), item: newBucket(limits.ItemRate), cost: newBucket(limits.CostRate),
-		inFlight: map[string]int64{}, units: new(big.Int),
+		inFlight: map[string]int64{}, units: new(big.Int), Spent: new(big.Int), Committed: new(big.Int),
 	}
 }
 
@@ -129,42 +135,113 @@ func (o *Oracle) Admit(principal string, counts []admission.ClassCount, now time
 	if most := o.Limits.MaxConcurrent; most != 0 && o.InFlight() >= int64(most) { //nolint:gosec // small in tests
 		return nil, admission.ConcurrencyLimited
 	}
-	switch l := o.Lease; {
-	case l == nil:
-		return nil, admission.LeaseUnavailable
-	case !now.Before(l.UsableUntil):
-		return nil, admission.LeaseExpired
-	case l.Sealed:
-		return nil, admission.LeaseUnavailable
-	case l.Left.Cmp(units) < 0:
-		return nil, admission.LeaseExhausted
+	ticket := &Ticket{Units: units, principal: principal}
+	switch reason := o.lease(units, now); {
+	case reason == 0:
+		o.Lease.Left.Sub(o.Lease.Left, units)
+		ticket.lease, ticket.until = o.Lease, o.Lease.UsableUntil
+	case o.Cap != nil:
+		if reason := o.borrow(units); reason != 0 {
+			return nil, reason
+		}
+	default:
+		return nil, o.balance(reason, units, now)
 	}
-	o.Lease.Left.Sub(o.Lease.Left, units)
 	o.inFlight[principal]++
 	o.admitted++
 	o.units.Add(o.units, units)
-	return &Ticket{Units: units, principal: principal, lease: o.Lease, until: o.Lease.UsableUntil}, 0
+	return ticket, 0
+}
+
+// lease says why the installed lease can't fund units.
+func (o *Oracle) lease(units *big.Int, now time.Time) admission.Reason {
+	switch l := o.Lease; {
+	case l == nil:
+		return admission.LeaseUnavailable
+	case !now.Before(l.UsableUntil):
+		return admission.LeaseExpired
+	case l.Sealed:
+		return admission.LeaseUnavailable
+	case l.Left.Cmp(units) < 0:
+		return admission.LeaseExhausted
+	}
+	return 0
+}
+
+// borrow takes units on credit, or says why not.
+func (o *Oracle) borrow(units *big.Int) admission.Reason {
+	if sum := new(big.Int).Add(o.Committed, units); sum.Cmp(o.Cap) > 0 {
+		return admission.OverageCapExhausted
+	}
+	if sum := new(big.Int).Add(o.Spent, units); sum.Cmp(o.Cap) > 0 {
+		return admission.OverageCapTemporarilyExhausted
+	}
+	o.Spent.Add(o.Spent, units)
+	return 0
+}
+
+// Attest is LeaseSlot.Attest, asked for just now.
+func (o *Oracle) Attest(remaining uint64, until time.Time) {
+	o.attested, o.attestedUntil = bigOf(remaining), until
+}
+
+// Install installs a lease, which ends what was attested.
+func (o *Oracle) Install(l *Lease) { o.Lease, o.attested = l, nil }
+
+func (o *Oracle) balance(reason admission.Reason, units *big.Int, now time.Time) admission.Reason {
+	switch {
+	case o.attested == nil || !now.Before(o.attestedUntil) || units.Cmp(o.attested) <= 0:
+		return reason
+	case o.attested.Sign() == 0:
+		return admission.BalanceExhausted
+	}
+	return admission.BalanceInsufficient
 }
 
 // Cancel ends a ticket for a charge of zero.
 func (o *Oracle) Cancel(t *Ticket) {
-	t.lease.Left.Add(t.lease.Left, t.Units)
+	if t.lease == nil {
+		o.Spent.Sub(o.Spent, t.Units)
+	} else {
+		t.lease.Left.Add(t.lease.Left, t.Units)
+	}
 	o.inFlight[t.principal]--
 }
 
-// Commit decides as Ready.Commit does: false ends the ticket for zero.
-func (o *Oracle) Commit(t *Ticket, now time.Time) bool {
-	if now.Before(t.until) {
-		return true
+// Commit decides as Ready.Commit does: a reason ends the ticket for zero.
+func (o *Oracle) Commit(t *Ticket, now time.Time) admission.Reason {
+	if t.lease != nil && !now.Before(t.until) { // lapsed
+		reason := admission.FundingExpiredAtStart
+		if o.Cap != nil {
+			reason = o.borrow(t.Units)
+		}
+		if reason != 0 {
+			o.Cancel(t)
+			return reason
+		}
+		t.lease.Left.Add(t.lease.Left, t.Units)
+		t.lease = nil
 	}
-	o.Cancel(t)
-	return false
+	if t.lease == nil {
+		o.Committed.Add(o.Committed, t.Units)
+	}
+	return 0
 }
 
 // Done ends a committed ticket and gives its charge and excess; actual below
 // zero is "not settled".
 func (o *Oracle) Done(t *Ticket, actual int64) (charge, excess *big.Int) {
 	charge, excess = t.Units, new(big.Int)
+	o.inFlight[t.principal]--
+	if t.lease == nil {
+		if actual >= 0 {
+			charge = big.NewInt(actual)
+			more := new(big.Int).Sub(charge, t.Units)
+			o.Spent.Add(o.Spent, more)
+			o.Committed.Add(o.Committed, more)
+		}
+		return charge, charge
+	}
 	if actual >= 0 {
 		charge = big.NewInt(actual)
 		more := new(big.Int).Sub(charge, t.Units)
@@ -177,10 +254,13 @@ func (o *Oracle) Done(t *Ticket, actual int64) (charge, excess *big.Int) {
 			}
 			t.lease.Left.Sub(t.lease.Left, drawn)
 			excess.Sub(more, drawn)
+			if o.Cap != nil {
+				o.Spent.Add(o.Spent, excess)
+				o.Committed.Add(o.Committed, excess)
+			}
 		}
 	}
 	t.lease.Spent.Add(t.lease.Spent, new(big.Int).Sub(charge, excess))
-	o.inFlight[t.principal]--
 	return charge, excess
 }
 

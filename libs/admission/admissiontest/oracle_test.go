@@ -82,6 +82,10 @@ func newWorld(t *rapid.T) *world {
 			}
 		}), 1, 5).Draw(t, "classes"),
 	}
+	var enforcement admission.Enforcement
+	if rapid.Bool().Draw(t, "elastic") {
+		enforcement = admission.Enforcement{Mode: admission.Elastic, OverageCap: admission.CostUnits(rapid.Uint64Range(1, 4000).Draw(t, "cap"))}
+	}
 	var err error
 	if w.engine, err = admission.NewEngine(admission.Config{MaxPrincipals: 4}); err != nil {
 		t.Fatal(err)
@@ -89,7 +93,7 @@ func newWorld(t *rapid.T) *world {
 	w.engine.AlwaysFresh()
 	publishable := func(p byte) (admission.PublishableSnapshot, error) {
 		snapshot, err := admission.NewAccountSnapshot(admission.StatusActive, admission.SnapshotSpec{
-			Principal: admission.Principal{p}, AccountID: admission.AccountID{1}, Generation: 1, Permissions: 3, Limits: limits, Costs: costs,
+			Principal: admission.Principal{p}, AccountID: admission.AccountID{1}, Generation: 1, Permissions: 3, Limits: limits, Costs: costs, Enforcement: enforcement,
 		})
 		if err != nil {
 			return admission.PublishableSnapshot{}, err
@@ -98,6 +102,9 @@ func newWorld(t *rapid.T) *world {
 	}
 	if _, err := publishable(1); err != nil { // limits that no publication takes: go on with fewer
 		limits.ItemRate, limits.CostRate = admission.Rate{}, admission.Rate{}
+		if _, err := publishable(1); err != nil { // nor that cap
+			enforcement = admission.Enforcement{}
+		}
 	}
 	for p := range byte(2) {
 		snapshot, err := publishable(p + 1)
@@ -109,6 +116,9 @@ func newWorld(t *rapid.T) *world {
 		}
 	}
 	w.oracle = admissiontest.New(limits, costs, 3)
+	if enforcement.Mode == admission.Elastic {
+		w.oracle.Cap = new(big.Int).SetUint64(uint64(enforcement.OverageCap))
+	}
 	w.slot, _ = w.engine.LeaseSlot(admission.AccountID{1})
 	if w.queue, err = admission.NewUsageQueue(256); err != nil {
 		t.Fatal(err)
@@ -119,7 +129,7 @@ func newWorld(t *rapid.T) *world {
 func history(t *rapid.T) {
 	w := newWorld(t)
 	t.Repeat(map[string]func(*rapid.T){
-		"admit": w.admit, "advance": w.advance, "lease": w.newLease, "seal": w.seal, "step": w.step, "step again": w.step, "and again": w.step, "": w.check,
+		"admit": w.admit, "advance": w.advance, "lease": w.newLease, "attest": w.attest, "seal": w.seal, "step": w.step, "step again": w.step, "and again": w.step, "": w.check,
 	})
 }
 
@@ -130,15 +140,25 @@ func (w *world) advance(t *rapid.T) {
 func (w *world) newLease(t *rapid.T) {
 	units := rapid.Uint64Range(0, 3000).Draw(t, "units")
 	ends := w.now.Add(time.Duration(rapid.Int64Range(-1, 3e9).Draw(t, "usable for")))
-	lease, err := admission.NewLocalLease(admission.LeaseSpec{LeaseID: admission.LeaseID{1}, Fence: 1, Units: admission.CostUnits(units), ExpiresAt: ends})
+	lease, err := admission.NewLocalLease(admission.LeaseSpec{LeaseID: admission.LeaseID{1}, Fence: 1, Units: admission.CostUnits(units), ExpiresAt: ends, Shards: rapid.SampledFrom([]int{0, 2, 8}).Draw(t, "shards")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if displaced := w.slot.Replace(lease); displaced != w.lease {
 		t.Fatal("another lease was displaced")
 	}
-	w.lease, w.oracle.Lease = lease, admissiontest.NewLease(units, ends)
+	w.lease = lease
+	w.oracle.Install(admissiontest.NewLease(units, ends))
 	w.leases[lease] = w.oracle.Lease
+}
+
+func (w *world) attest(t *rapid.T) {
+	remaining := rapid.SampledFrom([]uint64{0, 1, 100, 5000}).Draw(t, "attested")
+	until := w.now.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "attested for")))
+	if !w.slot.Attest(w.slot.FundingEpoch(), admission.CostUnits(remaining), until) {
+		t.Fatal("a timely answer was refused")
+	}
+	w.oracle.Attest(remaining, until)
 }
 
 func (w *world) seal(*rapid.T) {
@@ -200,13 +220,11 @@ func (w *world) step(t *rapid.T) {
 		end()
 	case s.at == 2:
 		s.committed, err = s.ready.Commit(admission.RequestID{1}, w.now)
-		if started := w.oracle.Commit(s.ticket, w.now); started != (err == nil) {
-			t.Fatalf("commit: %v, the oracle says %v", err, started)
+		d, _ := admission.DenialOf(err)
+		if want := w.oracle.Commit(s.ticket, w.now); d.Reason != want || want == 0 && err != nil {
+			t.Fatalf("commit: %v, the oracle says %q", err, want)
 		}
 		if err != nil {
-			if d, ok := admission.DenialOf(err); !ok || d.Reason != admission.FundingExpiredAtStart {
-				t.Fatal(err)
-			}
 			end()
 			return
 		}
@@ -246,6 +264,10 @@ func (w *world) check(t *rapid.T) {
 		if quiet := model.Sealed && settled.Cmp(model.Granted) == 0; lease.Quiet() != quiet {
 			t.Fatalf("quiet %v, the oracle says %v", lease.Quiet(), quiet)
 		}
+	}
+	credit := w.engine.Overage(admission.AccountID{1})
+	if uint64(credit.Spent) != w.oracle.Spent.Uint64() || uint64(credit.Committed) != w.oracle.Committed.Uint64() {
+		t.Fatalf("credit %+v, the oracle says %v, %v", credit, w.oracle.Spent, w.oracle.Committed)
 	}
 	c := w.engine.Counts()
 	requests, units := w.oracle.Admitted()

@@ -1,23 +1,13 @@
 package rpc
 
 import (
-	"time"
-
-	"github.com/tollgate-platform/tollgate/libs/kit/fault"
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/tenantfile"
 	adminv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/admin/v1"
 	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
 )
-
-func parse(field, text string) (ident.ID, error) {
-	id, err := ident.Parse(text)
-	if err != nil {
-		return ident.ID{}, fault.New(fault.Invalid, "INVALID_ID", field+": "+err.Error())
-	}
-	return id, nil
-}
 
 func fromWireNewAccount(r *adminv1.CreateAccountRequest) (ledger.NewAccount, error) {
 	out := ledger.NewAccount{
@@ -32,7 +22,7 @@ func fromWireNewAccount(r *adminv1.CreateAccountRequest) (ledger.NewAccount, err
 		out.Status = ledger.StatusActive
 	}
 	if text := r.GetAccountId(); text != "" {
-		id, err := parse("account_id", text)
+		id, err := ledgerwire.ParseID("account_id", text)
 		if err != nil {
 			return ledger.NewAccount{}, err
 		}
@@ -54,37 +44,6 @@ func fromWireStatus(s commonv1.AccountStatus) ledger.Status {
 	return ""
 }
 
-func toWireStatus(s ledger.Status) commonv1.AccountStatus {
-	switch s {
-	case ledger.StatusActive:
-		return commonv1.AccountStatus_ACCOUNT_STATUS_ACTIVE
-	case ledger.StatusSuspended:
-		return commonv1.AccountStatus_ACCOUNT_STATUS_SUSPENDED
-	case ledger.StatusClosed:
-		return commonv1.AccountStatus_ACCOUNT_STATUS_CLOSED
-	}
-	return commonv1.AccountStatus_ACCOUNT_STATUS_UNSPECIFIED
-}
-
-func toWireAuthority(a ledger.Authority) commonv1.Authority {
-	switch a {
-	case ledger.ByOperator:
-		return commonv1.Authority_AUTHORITY_OPERATOR
-	case ledger.ByProvisioner:
-		return commonv1.Authority_AUTHORITY_PROVISIONER
-	case ledger.ByConfig:
-		return commonv1.Authority_AUTHORITY_CONFIG
-	}
-	return commonv1.Authority_AUTHORITY_UNSPECIFIED
-}
-
-func toWireClass(c ledger.CapacityClass) commonv1.CapacityClass {
-	if c == ledger.BestEffort {
-		return commonv1.CapacityClass_CAPACITY_CLASS_BEST_EFFORT
-	}
-	return commonv1.CapacityClass_CAPACITY_CLASS_ASSURED
-}
-
 func fromWireBudget(b *commonv1.Budget) *ledger.BudgetSetting {
 	if b == nil {
 		return nil
@@ -103,52 +62,11 @@ func fromWireLimits(l *commonv1.AccountLimits) ledger.Limits {
 	}
 }
 
-// ceiling makes the domain's 0 ("no ceiling") an absent field.
-func ceiling(n int64) *int64 {
-	if n == 0 {
-		return nil
-	}
-	return &n
-}
-
-// instant makes the domain's zero time an absent field.
-func instant(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	n := t.UnixNano()
-	return &n
-}
-
-func toWireAccount(a ledger.Account) *adminv1.Account {
-	out := &adminv1.Account{
-		AccountId: a.ID.String(), Slug: a.Slug, DisplayName: a.DisplayName, Status: toWireStatus(a.Status),
-		StatusSetBy: toWireAuthority(a.StatusSetBy), Origin: toWireAuthority(a.Origin), CapacityClass: toWireClass(a.Class),
-		BalanceUnits: a.Balance, AllowanceBalanceUnits: a.AllowanceBalance, DepositedUnits: a.Deposited,
-		UsageRecordedUnits: a.UsageRecorded, OverageRecordedUnits: a.OverageRecorded, SettlementLossUnits: a.SettlementLoss,
-		ExpiredUnits: a.Expired, WithdrawnUnits: a.Withdrawn, OpenCount: a.OpenCount, NextFence: a.NextFence,
-		Limits: &commonv1.AccountLimits{
-			RequestsPerMinute: ceiling(a.Limits.RequestsPerMinute), TokensPerMinute: ceiling(a.Limits.TokensPerMinute),
-			MaxConcurrent: ceiling(a.Limits.MaxConcurrent), Uncapped: a.Limits.Uncapped,
-		},
-		CreatedAtUnixNanos: a.CreatedAt.UnixNano(),
-	}
-	if b := a.Budget; b != nil {
-		period := commonv1.Period_PERIOD_DAY
-		if b.Period == ledger.Monthly {
-			period = commonv1.Period_PERIOD_MONTH
-		}
-		out.Budget = &commonv1.Budget{Period: period, AllowanceUnits: b.Allowance}
-		out.PeriodStartUnixNanos, out.PendingCutUnits = instant(b.PeriodStart), b.PendingCut
-	}
-	return out
-}
-
 func toWireKey(k ledger.Key) *adminv1.Key {
 	return &adminv1.Key{
 		KeyId: k.ID.String(), AccountId: k.Account.String(), Name: k.Name, Principal: ident.ID(k.Principal).String(),
-		Origin: toWireAuthority(k.Origin), NotAfterUnixNanos: instant(k.NotAfter), RevokedAtUnixNanos: instant(k.RevokedAt),
-		RevokedBy: toWireAuthority(k.RevokedBy), Live: k.RevokedAt.IsZero(),
+		Origin: ledgerwire.Authorities()[k.Origin], NotAfterUnixNanos: ledgerwire.Instant(k.NotAfter), RevokedAtUnixNanos: ledgerwire.Instant(k.RevokedAt),
+		RevokedBy: ledgerwire.Authorities()[k.RevokedBy], Live: k.RevokedAt.IsZero(),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -69,7 +70,7 @@ func (h *Handler) CreateAccount(ctx context.Context, req *adminv1.CreateAccountR
 	if err != nil {
 		return nil, err
 	}
-	return &adminv1.CreateAccountResponse{Change: &adminv1.AccountChange{OperationId: by.Operation.String(), After: toWireAccount(created)}}, nil
+	return &adminv1.CreateAccountResponse{Change: &adminv1.AccountChange{OperationId: by.Operation.String(), After: ledgerwire.Account(created)}}, nil
 }
 
 // GetAccount reads an account by its id or slug.
@@ -80,7 +81,7 @@ func (h *Handler) GetAccount(ctx context.Context, req *adminv1.GetAccountRequest
 		a, err = h.admin.AccountBySlug(ctx, slug)
 	} else {
 		var id ident.ID
-		if id, err = parse("account_id", req.GetAccountId()); err != nil {
+		if id, err = ledgerwire.ParseID("account_id", req.GetAccountId()); err != nil {
 			return nil, err
 		}
 		a, err = h.admin.Account(ctx, id)
@@ -88,7 +89,7 @@ func (h *Handler) GetAccount(ctx context.Context, req *adminv1.GetAccountRequest
 	if err != nil {
 		return nil, err
 	}
-	return &adminv1.GetAccountResponse{Account: toWireAccount(a)}, nil
+	return &adminv1.GetAccountResponse{Account: ledgerwire.Account(a)}, nil
 }
 
 // ListAccounts pages through all accounts in id order.
@@ -111,7 +112,7 @@ func (h *Handler) ListAccounts(ctx context.Context, req *adminv1.ListAccountsReq
 	}
 	out := &adminv1.ListAccountsResponse{}
 	for _, a := range list {
-		out.Accounts = append(out.Accounts, toWireAccount(a))
+		out.Accounts = append(out.Accounts, ledgerwire.Account(a))
 	}
 	if len(list) == limit {
 		out.NextCursor = list[limit-1].ID.String()
@@ -121,7 +122,7 @@ func (h *Handler) ListAccounts(ctx context.Context, req *adminv1.ListAccountsReq
 
 // change runs one mutation of an account and makes its receipt.
 func change(ctx context.Context, text string, do func(by ledger.Actor, account ident.ID) (ledger.Change, error)) (*adminv1.AccountChange, error) {
-	id, err := parse("account_id", text)
+	id, err := ledgerwire.ParseID("account_id", text)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func change(ctx context.Context, text string, do func(by ledger.Actor, account i
 		return nil, err
 	}
 	return &adminv1.AccountChange{
-		OperationId: by.Operation.String(), Before: toWireAccount(c.Before), After: toWireAccount(c.After),
+		OperationId: by.Operation.String(), Before: ledgerwire.Account(c.Before), After: ledgerwire.Account(c.After),
 		Republished: int64(c.Republished), Unreadable: int64(c.Unreadable),
 	}, nil
 }
@@ -196,11 +197,11 @@ func (h *Handler) SetStatus(ctx context.Context, req *adminv1.SetStatusRequest) 
 
 // RevokeKey ends a key of the account for good; it is idempotent.
 func (h *Handler) RevokeKey(ctx context.Context, req *adminv1.RevokeKeyRequest) (*adminv1.RevokeKeyResponse, error) {
-	account, err := parse("account_id", req.GetAccountId())
+	account, err := ledgerwire.ParseID("account_id", req.GetAccountId())
 	if err != nil {
 		return nil, err
 	}
-	id, err := parse("key_id", req.GetKeyId())
+	id, err := ledgerwire.ParseID("key_id", req.GetKeyId())
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +228,7 @@ func (h *Handler) RevokeKey(ctx context.Context, req *adminv1.RevokeKeyRequest) 
 
 // ListKeys lists an account's keys, revoked ones too.
 func (h *Handler) ListKeys(ctx context.Context, req *adminv1.ListKeysRequest) (*adminv1.ListKeysResponse, error) {
-	account, err := parse("account_id", req.GetAccountId())
+	account, err := ledgerwire.ParseID("account_id", req.GetAccountId())
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +248,7 @@ func (h *Handler) ListKeys(ctx context.Context, req *adminv1.ListKeysRequest) (*
 
 // GetConservation recomputes an account's books from its rows.
 func (h *Handler) GetConservation(ctx context.Context, req *adminv1.GetConservationRequest) (*adminv1.GetConservationResponse, error) {
-	account, err := parse("account_id", req.GetAccountId())
+	account, err := ledgerwire.ParseID("account_id", req.GetAccountId())
 	if err != nil {
 		return nil, err
 	}

@@ -4,29 +4,18 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
-	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
 	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
 )
 
-// ids parses named ids and keeps the first fault.
-type ids struct{ err error }
-
-func (p *ids) parse(field, text string) ident.ID {
-	id, err := ident.Parse(text)
-	if err != nil && p.err == nil {
-		p.err = fault.New(fault.Invalid, "INVALID_ID", field+": "+err.Error())
-	}
-	return id
-}
-
 func fromWireReserve(r *leasev1.ReserveRequest) (ledger.Reserve, error) {
-	var p ids
+	var p ledgerwire.IDs
 	out := ledger.Reserve{
-		Request: p.parse("request_id", r.GetRequestId()), Holder: p.parse("holder_id", r.GetHolderId()),
-		Account: p.parse("account_id", r.GetAccountId()), Key: p.parse("key_id", r.GetKeyId()),
+		Request: p.Parse("request_id", r.GetRequestId()), Holder: p.Parse("holder_id", r.GetHolderId()),
+		Account: p.Parse("account_id", r.GetAccountId()), Key: p.Parse("key_id", r.GetKeyId()),
 		Units: r.GetUnits(), PromptUnits: r.GetPromptUnits(), Tokens: r.GetTokens(), PromptTokens: r.GetPromptTokens(),
 		TTL: time.Duration(r.GetTtlNanos()), Endpoint: r.GetEndpoint(), Model: r.GetModel(),
 	}
@@ -37,7 +26,7 @@ func fromWireReserve(r *leasev1.ReserveRequest) (ledger.Reserve, error) {
 		}
 		copy(out.PolicyRevision[:], b)
 	}
-	return out, p.err
+	return out, p.Err
 }
 
 func toWireReserveResult(r ledger.ReserveResult) *leasev1.ReserveResponse {
@@ -56,34 +45,17 @@ func toWireGrant(g ledger.Grant) *leasev1.ReservationGrant {
 		RequestId: g.Request.String(), Fence: g.Fence, GrantedUnits: g.Granted,
 		UsableUntilUnixNanos: g.UsableUntil.UnixNano(), ExpiresAtUnixNanos: g.ExpiresAt.UnixNano(),
 		LimitsLeft: &leasev1.LimitsLeft{
-			Requests: present(g.Left.Requests), Tokens: present(g.Left.Tokens), Concurrent: present(g.Left.Concurrent),
-			Units: present(g.Left.Balance), RequestsLimit: present(g.Left.RequestsLimit), TokensLimit: present(g.Left.TokensLimit),
+			Requests: ledgerwire.Stated(g.Left.Requests), Tokens: ledgerwire.Stated(g.Left.Tokens), Concurrent: ledgerwire.Stated(g.Left.Concurrent),
+			Units: ledgerwire.Stated(g.Left.Balance), RequestsLimit: ledgerwire.Stated(g.Left.RequestsLimit), TokensLimit: ledgerwire.Stated(g.Left.TokensLimit),
 			MinuteResetsAtUnixNanos: g.Left.MinuteEnds.UnixNano(),
 		},
 	}
 }
 
-// present makes the domain's −1 ("not set") an absent field.
-func present(n int64) *int64 {
-	if n < 0 {
-		return nil
-	}
-	return &n
-}
-
-// instant makes the domain's zero time an absent field.
-func instant(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	n := t.UnixNano()
-	return &n
-}
-
 func toWireRefusal(r ledger.Refusal) *leasev1.ReservationRefusal {
 	out := &leasev1.ReservationRefusal{
 		Reason: refusals()[r.Reason], Asked: r.Asked, Limit: r.Limit, Used: r.Used, Reserved: r.Reserved,
-		ResetsAtUnixNanos: instant(r.ResetsAt),
+		ResetsAtUnixNanos: ledgerwire.Instant(r.ResetsAt),
 	}
 	if r.Wait > 0 {
 		wait := int64(r.Wait)
@@ -108,72 +80,46 @@ func refusals() map[ledger.RefusalReason]leasev1.RefusalReason {
 }
 
 func fromWireRenew(r *leasev1.RenewRequest) (ledger.Renewal, error) {
-	var p ids
-	out := ledger.Renewal{Holder: p.parse("holder_id", r.GetHolderId()), TTL: time.Duration(r.GetTtlNanos())}
+	var p ledgerwire.IDs
+	out := ledger.Renewal{Holder: p.Parse("holder_id", r.GetHolderId()), TTL: time.Duration(r.GetTtlNanos())}
 	for _, ref := range r.GetReservations() {
 		out.Reservations = append(out.Reservations, ledger.ReservationRef{
-			Account: p.parse("reservations.account_id", ref.GetAccountId()),
-			Request: p.parse("reservations.request_id", ref.GetRequestId()),
+			Account: p.Parse("reservations.account_id", ref.GetAccountId()),
+			Request: p.Parse("reservations.request_id", ref.GetRequestId()),
 		})
 	}
-	return out, p.err
+	return out, p.Err
 }
 
 func toWireRenewal(r ledger.RenewResult) *leasev1.Renewal {
 	out := &leasev1.Renewal{RequestId: r.Request.String(), State: leasev1.RenewalState_RENEWAL_STATE_GONE}
 	if r.Renewed {
 		out.State = leasev1.RenewalState_RENEWAL_STATE_RENEWED
-		out.UsableUntilUnixNanos, out.ExpiresAtUnixNanos = instant(r.UsableUntil), instant(r.ExpiresAt)
+		out.UsableUntilUnixNanos, out.ExpiresAtUnixNanos = ledgerwire.Instant(r.UsableUntil), ledgerwire.Instant(r.ExpiresAt)
 	}
 	return out
 }
 
-func outcomes() map[ledger.Outcome]commonv1.Outcome {
-	return map[ledger.Outcome]commonv1.Outcome{
-		ledger.Settled:    commonv1.Outcome_OUTCOME_SETTLED,
-		ledger.PromptOnly: commonv1.Outcome_OUTCOME_PROMPT_ONLY,
-		ledger.Full:       commonv1.Outcome_OUTCOME_FULL,
-		ledger.Released:   commonv1.Outcome_OUTCOME_RELEASED,
-		ledger.Swept:      commonv1.Outcome_OUTCOME_SWEPT,
-	}
-}
-
 func fromWireClosing(c *leasev1.Closing) (ledger.Close, error) {
-	var p ids
+	var p ledgerwire.IDs
 	out := ledger.Close{
-		Account: p.parse("closings.account_id", c.GetAccountId()), Request: p.parse("closings.request_id", c.GetRequestId()),
-		Fence: c.GetFence(), Units: c.GetUnits(), Dimensions: fromWireDimensions(c.GetDimensions()),
+		Account: p.Parse("closings.account_id", c.GetAccountId()), Request: p.Parse("closings.request_id", c.GetRequestId()),
+		Fence: c.GetFence(), Units: c.GetUnits(), Dimensions: ledgerwire.FromDimensions(c.GetDimensions()),
 	}
-	for domain, wire := range outcomes() {
+	for domain, wire := range ledgerwire.Outcomes() {
 		if wire == c.GetOutcome() && domain != ledger.Swept {
 			out.Outcome = domain
 		}
 	}
-	if out.Outcome == "" && p.err == nil {
-		p.err = fault.New(fault.Invalid, "INVALID_ARGUMENT", "closings.outcome: must be settled, prompt_only, full or released")
+	if out.Outcome == "" && p.Err == nil {
+		p.Err = fault.New(fault.Invalid, "INVALID_ARGUMENT", "closings.outcome: must be settled, prompt_only, full or released")
 	}
-	return out, p.err
-}
-
-func fromWireDimensions(d *commonv1.Dimensions) ledger.Dimensions {
-	reported := func(n *int64) int64 {
-		if n == nil {
-			return -1
-		}
-		return *n
-	}
-	if d == nil {
-		d = &commonv1.Dimensions{}
-	}
-	return ledger.Dimensions{
-		Model: d.GetModel(), PromptTokens: reported(d.PromptTokens), CachedTokens: reported(d.CachedTokens),
-		CompletionTokens: reported(d.CompletionTokens), ReasoningTokens: reported(d.ReasoningTokens),
-	}
+	return out, p.Err
 }
 
 func toWireClosed(c ledger.ClosedReservation) *leasev1.ClosedReservation {
 	return &leasev1.ClosedReservation{
-		RequestId: c.Request.String(), Outcome: outcomes()[c.Outcome], Tombstone: c.Tombstone, GrantedUnits: c.Granted,
+		RequestId: c.Request.String(), Outcome: ledgerwire.Outcomes()[c.Outcome], Tombstone: c.Tombstone, GrantedUnits: c.Granted,
 		Bill:              &commonv1.Bill{Units: c.Billed, OverageUnits: c.Overage, ExcessUnits: max(c.Billed-c.Granted, 0), Day: c.ReservedDay},
 		ClosedAtUnixNanos: c.ClosedAt.UnixNano(),
 	}

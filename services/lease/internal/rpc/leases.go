@@ -4,19 +4,20 @@ import (
 	"context"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
 )
 
 // Acquire grants a lease.
 func (h *Handler) Acquire(ctx context.Context, req *leasev1.AcquireRequest) (*leasev1.AcquireResponse, error) {
-	var p ids
+	var p ledgerwire.IDs
 	q := ledger.Acquire{
-		ID: p.parse("acquire_id", req.GetAcquireId()), Account: p.parse("account_id", req.GetAccountId()),
+		ID: p.Parse("acquire_id", req.GetAcquireId()), Account: p.Parse("account_id", req.GetAccountId()),
 		Want: req.GetWantUnits(), TTL: time.Duration(req.GetTtlNanos()),
 	}
-	if p.err != nil {
-		return nil, p.err
+	if p.Err != nil {
+		return nil, p.Err
 	}
 	res, err := h.leases.Acquire(ctx, q)
 	if err != nil {
@@ -30,10 +31,10 @@ func (h *Handler) Acquire(ctx context.Context, req *leasev1.AcquireRequest) (*le
 
 // Release ends a lease.
 func (h *Handler) Release(ctx context.Context, req *leasev1.ReleaseRequest) (*leasev1.ReleaseResponse, error) {
-	var p ids
-	r := ledger.Release{Lease: p.parse("lease_id", req.GetLeaseId()), Fence: req.GetFence(), Unspent: req.GetUnspentUnits()}
-	if p.err != nil {
-		return nil, p.err
+	var p ledgerwire.IDs
+	r := ledger.Release{Lease: p.Parse("lease_id", req.GetLeaseId()), Fence: req.GetFence(), Unspent: req.GetUnspentUnits()}
+	if p.Err != nil {
+		return nil, p.Err
 	}
 	res, err := h.leases.Release(ctx, r)
 	if err != nil {
@@ -44,14 +45,14 @@ func (h *Handler) Release(ctx context.Context, req *leasev1.ReleaseRequest) (*le
 
 // Consolidate replaces a lease by another.
 func (h *Handler) Consolidate(ctx context.Context, req *leasev1.ConsolidateRequest) (*leasev1.ConsolidateResponse, error) {
-	var p ids
+	var p ledgerwire.IDs
 	c := ledger.Consolidate{
-		Lease: p.parse("lease_id", req.GetLeaseId()), Fence: req.GetFence(), Unspent: req.GetUnspentUnits(),
-		ID: p.parse("acquire_id", req.GetAcquireId()), Want: req.GetWantUnits(), Needed: req.GetNeededUnits(),
+		Lease: p.Parse("lease_id", req.GetLeaseId()), Fence: req.GetFence(), Unspent: req.GetUnspentUnits(),
+		ID: p.Parse("acquire_id", req.GetAcquireId()), Want: req.GetWantUnits(), Needed: req.GetNeededUnits(),
 		TTL: time.Duration(req.GetTtlNanos()),
 	}
-	if p.err != nil {
-		return nil, p.err
+	if p.Err != nil {
+		return nil, p.Err
 	}
 	res, err := h.leases.Consolidate(ctx, c)
 	if err != nil {
@@ -65,10 +66,10 @@ func (h *Handler) Consolidate(ctx context.Context, req *leasev1.ConsolidateReque
 
 // Extend moves the expiry of a lease.
 func (h *Handler) Extend(ctx context.Context, req *leasev1.ExtendRequest) (*leasev1.ExtendResponse, error) {
-	var p ids
-	e := ledger.Extend{Lease: p.parse("lease_id", req.GetLeaseId()), Fence: req.GetFence(), TTL: time.Duration(req.GetTtlNanos())}
-	if p.err != nil {
-		return nil, p.err
+	var p ledgerwire.IDs
+	e := ledger.Extend{Lease: p.Parse("lease_id", req.GetLeaseId()), Fence: req.GetFence(), TTL: time.Duration(req.GetTtlNanos())}
+	if p.Err != nil {
+		return nil, p.Err
 	}
 	expires, err := h.leases.Extend(ctx, e)
 	if err != nil {
@@ -85,7 +86,7 @@ func toWireLease(l ledger.Lease) *leasev1.Lease {
 }
 
 func toWireEvidence(e ledger.FundingEvidence) *leasev1.FundingEvidence {
-	return &leasev1.FundingEvidence{RemainingUnits: e.Remaining, PeriodEndUnixNanos: instant(e.PeriodEnd)}
+	return &leasev1.FundingEvidence{RemainingUnits: e.Remaining, PeriodEndUnixNanos: ledgerwire.Instant(e.PeriodEnd)}
 }
 
 func toWireLeaseRefusal(r ledger.LeaseRefusal) *leasev1.LeaseRefusal {

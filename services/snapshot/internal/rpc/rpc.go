@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -64,7 +65,7 @@ func (h *Handler) BatchGet(ctx context.Context, req *snapshotv1.BatchGetRequest)
 }
 
 func (h *Handler) get(ctx context.Context, field, text string) (*snapshotv1.Entry, error) {
-	id, err := parse(field, text)
+	id, err := ledgerwire.ParseID(field, text)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +91,8 @@ func (h *Handler) List(ctx context.Context, req *snapshotv1.ListRequest) (*snaps
 	if err != nil {
 		return nil, err
 	}
-	out := &snapshotv1.ListResponse{Revision: page.Revision, NextCursor: optionalID(ident.ID(page.Next))}
-	if at := instant(page.AsOf); at != nil {
+	out := &snapshotv1.ListResponse{Revision: page.Revision, NextCursor: ledgerwire.OptionalID(ident.ID(page.Next))}
+	if at := ledgerwire.Instant(page.AsOf); at != nil {
 		out.AsOfUnixNanos = *at
 	}
 	for _, s := range page.Snapshots {
@@ -110,12 +111,12 @@ func (h *Handler) ListKeys(ctx context.Context, req *snapshotv1.ListKeysRequest)
 	if err != nil {
 		return nil, err
 	}
-	out := &snapshotv1.ListKeysResponse{Revision: page.Revision, AsOfUnixNanos: page.AsOf.UnixNano(), NextCursor: optionalID(page.Next)}
+	out := &snapshotv1.ListKeysResponse{Revision: page.Revision, AsOfUnixNanos: page.AsOf.UnixNano(), NextCursor: ledgerwire.OptionalID(page.Next)}
 	for _, k := range page.Keys {
 		out.Keys = append(out.Keys, &snapshotv1.KeyRecord{
 			KeyId: k.ID.String(), AccountId: k.Account.String(), Name: k.Name,
 			Principal: ident.ID(k.Principal).String(), Digest: hex.EncodeToString(k.Digest[:]),
-			NotAfterUnixNanos: instant(k.NotAfter), Origin: authorities()[k.Origin], Revision: k.Revision,
+			NotAfterUnixNanos: ledgerwire.Instant(k.NotAfter), Origin: ledgerwire.Authorities()[k.Origin], Revision: k.Revision,
 		})
 	}
 	return out, nil
@@ -153,12 +154,12 @@ func toWireSnapshot(s ledger.Snapshot) *snapshotv1.Snapshot {
 	d := s.Doc
 	out := &snapshotv1.Snapshot{
 		Principal: ident.ID(s.Principal).String(), AccountId: d.Account.String(), AccountSlug: d.Slug,
-		KeyId: optionalID(d.Key), KeyName: d.KeyName, Generation: s.Generation,
-		Status: statuses()[d.Status], CapacityClass: classes()[d.Class], Permissions: d.Permissions,
-		ValidUntilUnixNanos: instant(d.ValidUntil),
+		KeyId: ledgerwire.OptionalID(d.Key), KeyName: d.KeyName, Generation: s.Generation,
+		Status: ledgerwire.Statuses()[d.Status], CapacityClass: ledgerwire.Classes()[d.Class], Permissions: d.Permissions,
+		ValidUntilUnixNanos: ledgerwire.Instant(d.ValidUntil),
 		Enforcement:         &snapshotv1.Enforcement{Mode: &snapshotv1.Enforcement_Strict{Strict: &snapshotv1.Strict{}}},
 		Limits:              &snapshotv1.InstanceLimits{},
-		Budget:              &commonv1.BudgetView{RemainingUnits: s.Budget.Remaining, PeriodEndUnixNanos: instant(s.Budget.PeriodEnd)},
+		Budget:              &commonv1.BudgetView{RemainingUnits: s.Budget.Remaining, PeriodEndUnixNanos: ledgerwire.Instant(s.Budget.PeriodEnd)},
 	}
 	if n := d.Limits.MaxItemsPerRequest; n > 0 {
 		out.Limits.MaxItemsPerRequest = &n
@@ -173,37 +174,6 @@ func toWireSnapshot(s ledger.Snapshot) *snapshotv1.Snapshot {
 	return out
 }
 
-func statuses() map[ledger.Status]commonv1.AccountStatus {
-	return map[ledger.Status]commonv1.AccountStatus{
-		ledger.StatusActive:    commonv1.AccountStatus_ACCOUNT_STATUS_ACTIVE,
-		ledger.StatusSuspended: commonv1.AccountStatus_ACCOUNT_STATUS_SUSPENDED,
-		ledger.StatusClosed:    commonv1.AccountStatus_ACCOUNT_STATUS_CLOSED,
-	}
-}
-
-func classes() map[ledger.CapacityClass]commonv1.CapacityClass {
-	return map[ledger.CapacityClass]commonv1.CapacityClass{
-		ledger.Assured:    commonv1.CapacityClass_CAPACITY_CLASS_ASSURED,
-		ledger.BestEffort: commonv1.CapacityClass_CAPACITY_CLASS_BEST_EFFORT,
-	}
-}
-
-func authorities() map[ledger.Authority]commonv1.Authority {
-	return map[ledger.Authority]commonv1.Authority{
-		ledger.ByOperator:    commonv1.Authority_AUTHORITY_OPERATOR,
-		ledger.ByProvisioner: commonv1.Authority_AUTHORITY_PROVISIONER,
-		ledger.ByConfig:      commonv1.Authority_AUTHORITY_CONFIG,
-	}
-}
-
-func parse(field, text string) (ident.ID, error) {
-	id, err := ident.Parse(text)
-	if err != nil {
-		return ident.ID{}, fault.New(fault.Invalid, "INVALID_ID", field+": "+err.Error())
-	}
-	return id, nil
-}
-
 // cursor reads a next_cursor: the last id of the page before, or nothing.
 func cursor(text string) (ident.ID, error) {
 	if text == "" {
@@ -214,21 +184,4 @@ func cursor(text string) (ident.ID, error) {
 		return ident.ID{}, fault.New(fault.Invalid, "INVALID_CURSOR", "cursor: must be one that this list gave out")
 	}
 	return id, nil
-}
-
-// optionalID leaves no id out.
-func optionalID(id ident.ID) string {
-	if id.IsZero() {
-		return ""
-	}
-	return id.String()
-}
-
-// instant makes the domain's zero time an absent field.
-func instant(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	n := t.UnixNano()
-	return &n
 }

@@ -5,10 +5,9 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
-	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
-	commonv1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/common/v1"
 	usagev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/usage/v1"
 )
 
@@ -36,17 +35,17 @@ func (h *Handler) Ingest(ctx context.Context, req *usagev1.IngestRequest) (*usag
 }
 
 func fromWireEvent(e *usagev1.UsageEvent) (ledger.IngestEvent, error) {
-	var p ids
+	var p ledgerwire.IDs
 	out := ledger.IngestEvent{
-		Request: p.parse("events.request_id", e.GetRequestId()), Account: p.parse("events.account_id", e.GetAccountId()),
+		Request: p.Parse("events.request_id", e.GetRequestId()), Account: p.Parse("events.account_id", e.GetAccountId()),
 		Units: e.GetUnits(), OverageUnits: e.GetOverageUnits(), Items: e.GetItems(),
-		Dimensions: fromWireDimensions(e.GetDimensions()), CommittedAt: time.Unix(0, e.GetCommittedAtUnixNanos()).UTC(),
+		Dimensions: ledgerwire.FromDimensions(e.GetDimensions()), CommittedAt: time.Unix(0, e.GetCommittedAtUnixNanos()).UTC(),
 	}
 	if l := e.GetLeased(); l != nil {
-		out.Lease, out.Fence = p.parse("events.leased.lease_id", l.GetLeaseId()), l.GetFence()
+		out.Lease, out.Fence = p.Parse("events.leased.lease_id", l.GetLeaseId()), l.GetFence()
 	}
 	if key := e.GetKeyId(); key != "" {
-		out.Key = p.parse("events.key_id", key)
+		out.Key = p.Parse("events.key_id", key)
 	}
 	if text := e.GetPolicyRevision(); text != "" {
 		b, err := hex.DecodeString(text)
@@ -55,34 +54,7 @@ func fromWireEvent(e *usagev1.UsageEvent) (ledger.IngestEvent, error) {
 		}
 		copy(out.PolicyRevision[:], b)
 	}
-	return out, p.err
-}
-
-// ids parses named ids and keeps the first fault.
-type ids struct{ err error }
-
-func (p *ids) parse(field, text string) ident.ID {
-	id, err := ident.Parse(text)
-	if err != nil && p.err == nil {
-		p.err = fault.New(fault.Invalid, "INVALID_ID", field+": "+err.Error())
-	}
-	return id
-}
-
-func fromWireDimensions(d *commonv1.Dimensions) ledger.Dimensions {
-	stated := func(n *int64) int64 {
-		if n == nil {
-			return -1
-		}
-		return *n
-	}
-	if d == nil {
-		d = &commonv1.Dimensions{}
-	}
-	return ledger.Dimensions{
-		Model: d.GetModel(), PromptTokens: stated(d.PromptTokens), CachedTokens: stated(d.CachedTokens),
-		CompletionTokens: stated(d.CompletionTokens), ReasoningTokens: stated(d.ReasoningTokens),
-	}
+	return out, p.Err
 }
 
 func rejections() map[ledger.RejectionReason]usagev1.RejectionReason {

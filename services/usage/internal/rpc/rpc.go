@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -48,7 +49,7 @@ func (h *Handler) GetUsage(ctx context.Context, req *usagev1.GetUsageRequest) (*
 		return nil, err
 	}
 	return &usagev1.GetUsageResponse{
-		Usage: toWireView(u), Account: toWireAccount(u.Account),
+		Usage: toWireView(u), Account: ledgerwire.Account(u.Account),
 		SettledTodayUnits: u.SettledToday, OpenTodayUnits: u.OpenToday, OpenTotalUnits: u.OpenTotal,
 	}, nil
 }
@@ -109,7 +110,7 @@ func toWireView(u ledger.AccountUsage) *commonv1.UsageView {
 	out := &commonv1.UsageView{
 		AccountId: a.ID.String(), Slug: a.Slug, Day: u.Day, SpentUnits: u.Spent, RemainingUnits: u.Remaining,
 		RequestsLastMinute: u.RequestsThisMinute, TokensLastMinute: u.TokensThisMinute, OpenCount: u.OpenReservations,
-		Limits:        &commonv1.AccountLimits{RequestsPerMinute: ceiling(a.Limits.RequestsPerMinute), TokensPerMinute: ceiling(a.Limits.TokensPerMinute), MaxConcurrent: ceiling(a.Limits.MaxConcurrent), Uncapped: a.Limits.Uncapped},
+		Limits:        ledgerwire.Limits(a.Limits),
 		AsOfUnixNanos: u.AsOf.UnixNano(),
 	}
 	if b := a.Budget; b != nil {
@@ -124,39 +125,12 @@ func toWireView(u ledger.AccountUsage) *commonv1.UsageView {
 	return out
 }
 
-// ceiling makes the domain's 0 ("no ceiling") an absent field.
-func ceiling(n int64) *int64 {
-	if n == 0 {
-		return nil
-	}
-	return &n
-}
-
-// optionalID leaves no id out.
-func optionalID(id ident.ID) string {
-	if id.IsZero() {
-		return ""
-	}
-	return id.String()
-}
-
-// reported makes the domain's −1 ("not reported") an absent field.
-func reported(n int64) *int64 {
-	if n < 0 {
-		return nil
-	}
-	return &n
-}
-
 func toWireRecord(e ledger.UsageEvent) *usagev1.UsageRecord {
 	out := &usagev1.UsageRecord{
-		RequestId: e.Request.String(), AccountId: e.Account.String(), KeyId: optionalID(e.Key),
-		Source: sources()[e.Source], Outcome: outcomes()[e.Outcome],
-		Bill: &commonv1.Bill{Units: e.Units, OverageUnits: e.OverageUnits, ExcessUnits: e.ExcessUnits, Day: e.Day},
-		Dimensions: &commonv1.Dimensions{
-			Model: e.Dimensions.Model, PromptTokens: reported(e.Dimensions.PromptTokens), CachedTokens: reported(e.Dimensions.CachedTokens),
-			CompletionTokens: reported(e.Dimensions.CompletionTokens), ReasoningTokens: reported(e.Dimensions.ReasoningTokens),
-		},
+		RequestId: e.Request.String(), AccountId: e.Account.String(), KeyId: ledgerwire.OptionalID(e.Key),
+		Source: sources()[e.Source], Outcome: ledgerwire.Outcomes()[e.Outcome],
+		Bill:                 &commonv1.Bill{Units: e.Units, OverageUnits: e.OverageUnits, ExcessUnits: e.ExcessUnits, Day: e.Day},
+		Dimensions:           ledgerwire.Dimensions(e.Dimensions),
 		CommittedAtUnixNanos: e.CommittedAt.UnixNano(), Endpoint: e.Endpoint, Items: e.Items,
 	}
 	if e.ExcessDay != 0 {
@@ -173,15 +147,5 @@ func sources() map[string]usagev1.UsageSource {
 		"reserved": usagev1.UsageSource_USAGE_SOURCE_RESERVED,
 		"leased":   usagev1.UsageSource_USAGE_SOURCE_LEASED,
 		"overage":  usagev1.UsageSource_USAGE_SOURCE_OVERAGE,
-	}
-}
-
-func outcomes() map[ledger.Outcome]commonv1.Outcome {
-	return map[ledger.Outcome]commonv1.Outcome{
-		ledger.Settled:    commonv1.Outcome_OUTCOME_SETTLED,
-		ledger.PromptOnly: commonv1.Outcome_OUTCOME_PROMPT_ONLY,
-		ledger.Full:       commonv1.Outcome_OUTCOME_FULL,
-		ledger.Released:   commonv1.Outcome_OUTCOME_RELEASED,
-		ledger.Swept:      commonv1.Outcome_OUTCOME_SWEPT,
 	}
 }

@@ -118,11 +118,7 @@ func (c serveCommand) Run(p *process) error {
 		fmt.Fprintf(p.stdout, ", control %s", url)
 	}
 	fmt.Fprintln(p.stdout)
-	var failed error
-	select {
-	case <-p.ctx.Done():
-	case failed = <-s.Failed():
-	}
+	failed := s.Wait(p.ctx)
 	return errors.Join(failed, s.Stop(context.WithoutCancel(p.ctx)))
 }
 

@@ -39,7 +39,7 @@ func (h *Host) serve(ctx context.Context, build func(context.Context, *Host) (Pa
 		return err
 	}
 	failed := make(chan error, 2)
-	group := &run.Group{Log: h.Log, Grace: h.base.Shutdown.grace() + stopMargin}
+	group := &run.Group{Grace: h.base.Shutdown.grace() + stopMargin}
 	h.listenOn, h.opsListenOn = o.Listen, o.OpsListen
 	main, ops, err := h.start(ctx, group, build, failed)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -43,10 +42,8 @@ type Component struct {
 // Worker runs until ctx is done.
 type Worker func(ctx context.Context) error
 
-// Group is a set of components that start and stop together. The zero Group is
-// not usable: give it a logger.
+// Group is a set of components that start and stop together.
 type Group struct {
-	Log *slog.Logger
 	// Grace bounds everything Stop does.
 	Grace time.Duration
 

@@ -3,7 +3,6 @@ package run_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +38,7 @@ func TestStopsInTheOrderOfTheTraffic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tr := &trace{}
-		g := run.Group{Log: slog.New(slog.DiscardHandler), Grace: time.Second}
+		g := run.Group{Grace: time.Second}
 		if err := g.Start(t.Context(), component("a", tr), component("b", tr)); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +62,7 @@ func TestStopsInTheOrderOfTheTraffic(t *testing.T) {
 func TestFailedOpenClosesWhatWasOpened(t *testing.T) {
 	t.Parallel()
 	tr := &trace{}
-	g := run.Group{Log: slog.New(slog.DiscardHandler), Grace: time.Second}
+	g := run.Group{Grace: time.Second}
 	bad := run.Component{Name: "bad", Open: func(context.Context) error { return errors.New("no") }, Close: func(context.Context) error { tr.add("close bad"); return nil }}
 	err := g.Start(t.Context(), component("a", tr), bad)
 	if err == nil || !strings.Contains(err.Error(), "start bad: no") || !slices.Equal(tr.lines, []string{"open a", "close a"}) {
@@ -74,7 +73,7 @@ func TestFailedOpenClosesWhatWasOpened(t *testing.T) {
 func TestWorkerThatEndsEarlyIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := run.Group{Log: slog.New(slog.DiscardHandler), Grace: time.Second}
+		g := run.Group{Grace: time.Second}
 		if err := g.Start(t.Context(), run.Component{Name: "w", Workers: []run.Worker{func(context.Context) error { return errors.New("gone") }}}); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +92,7 @@ func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		g := run.Group{Log: slog.New(slog.DiscardHandler), Grace: time.Second}
+		g := run.Group{Grace: time.Second}
 		if err := g.Start(t.Context(), run.Component{Name: "w", Workers: []run.Worker{func(context.Context) error { <-release; return nil }}}); err != nil {
 			t.Fatal(err)
 		}

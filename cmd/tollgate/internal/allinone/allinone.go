@@ -96,7 +96,7 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	grace := time.Duration(o.Config.Server.ShutdownGraceMS)*time.Millisecond + stopMargin
-	s.group = &run.Group{Log: o.Log, Grace: grace}
+	s.group = &run.Group{Grace: grace}
 	if err := prepare(o.DataDir); err != nil {
 		return nil, err
 	}
@@ -312,18 +312,17 @@ func (s *Server) server(l net.Listener, h http.Handler) *http.Server {
 // grace and some seconds.
 func (s *Server) Stop(ctx context.Context) error { return s.group.Stop(ctx, s.servers...) }
 
-// Failed gives the first thing that ended although it should run for ever.
-func (s *Server) Failed() <-chan error {
-	out := make(chan error, 1)
-	go func() {
-		select {
-		case err := <-s.served:
-			out <- err
-		case err := <-s.group.Failed():
-			out <- err
-		}
-	}()
-	return out
+// Wait waits until ctx is done, and then gives nil, or until something ends
+// that should run for ever.
+func (s *Server) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.served:
+		return err
+	case err := <-s.group.Failed():
+		return err
+	}
 }
 
 // Ready says why the server is unfit for traffic, or nil.

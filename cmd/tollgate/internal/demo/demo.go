@@ -93,12 +93,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return nil
 	}
 	fmt.Fprintf(o.Out, "\nIt keeps serving until Ctrl-C. Try it:\n\n  curl -N %s/v1/chat/stream -H 'x-api-key: %s' -H 'content-type: application/json' \\\n    -d '{\"model\":\"mock/echo\",\"messages\":[{\"role\":\"user\",\"content\":\"hello from curl\"}],\"params\":{\"max_tokens\":50}}'\n\n  metrics: %s/metrics\n", w.server.URL(), acmeKey, w.server.OpsURL())
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-w.server.Failed():
-		return err
-	}
+	return w.server.Wait(ctx)
 }
 
 func newWalk(dir string) *walk {

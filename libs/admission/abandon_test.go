@@ -86,7 +86,7 @@ func TestSweepEndsOnlyWhatIsOverItsDeadline(t *testing.T) {
 	if u, n := w.Sweep(w.now.Add(240*time.Hour), deadlines); u+n != 0 {
 		t.Errorf("a running stream without a deadline: swept %d and %d", u, n)
 	}
-	_, err := p.AcquireCapacity(&UniformGate{shards: make([]gateShard, 1)})
+	_, err := p.AcquireCapacity(&UniformGate{shards: make([]gateShard, 1), refusal: noCapacity(0)})
 	requireErr(t, err, ErrSwept)
 	if err := c.Settle(5); err != nil { // this moves the stage: its time starts again
 		t.Error(err)

@@ -29,11 +29,15 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) { //nolint:paralleltest // see
 	attested := testSpec(2)
 	w.Install(testPublishable(t, attested), w.now)
 	strictPrincipal := attested.Principal
-	if broke, _ := w.LeaseSlot(attested.AccountID); !broke.Attest(broke.FundingEpoch(), 0, w.now.Add(time.Hour)) {
+	if poor, _ := w.LeaseSlot(attested.AccountID); !poor.Attest(poor.FundingEpoch(), 0, w.now.Add(time.Hour)) {
 		t.Fatal("not attested")
 	}
 	gate, _ := NewUniformGate(100)
 	reserving, _ := NewReservedGate(100, 10)
+	full, _ := NewUniformGate(1)
+	if _, ok := full.acquire(Assured, 0); !ok {
+		t.Fatal("no capacity")
+	}
 	counts := []ClassCount{{0, 3}, {1, 2}}
 	buf := make([]UsageEvent, 8)
 	admit := func() Pending {
@@ -60,6 +64,21 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) { //nolint:paralleltest // see
 			t.Fatal(err)
 		}
 		return r
+	}
+	broke := testSpec(3)
+	broke.Enforcement = Enforcement{Mode: Elastic, OverageCap: 1}
+	w.Install(testPublishable(t, broke), w.now)
+	brokeSlot, _ := w.LeaseSlot(broke.AccountID)
+	brokeSlot.Replace(newTestLease(t, LeaseSpec{Units: 1000, ExpiresAt: w.lease.UsableUntil()}))
+	capped := func() Ready { // needs more than the cap at commit
+		r, _ := w.Begin(broke.Principal, 1, w.now)
+		slot, _ := r.ReserveUsage(w.queue)
+		p, d := r.Admit(Priced(Quote{Units: 2, Items: 1}), &slot, w.now)
+		if d.Denied() {
+			t.Fatal(d.Reason)
+		}
+		ready, _ := p.AcquireCapacity(NoGate{})
+		return ready
 	}
 	commit := func(r Ready) Committed {
 		c, err := r.Commit(RequestID{1}, w.now)
@@ -131,7 +150,15 @@ func TestNothingIsAllocatedOnceWarm(t *testing.T) { //nolint:paralleltest // see
 			}
 		},
 		"reserved gate": func() { _ = ready(reserving).Cancel() },
-		"estimate":      func() { r, _ := w.Begin(w.spec.Principal, 1, w.now); r.EstimateRemaining() },
+		"no capacity":   func() { _, _ = admit().AcquireCapacity(full) },
+		"no permit":     func() { w.begin().AcquirePermit(full) },
+		"fallback refused": func() {
+			_, err := capped().Commit(RequestID{1}, w.lease.UsableUntil())
+			if d, _ := DenialOf(err); d.Reason != OverageCapExhausted {
+				t.Fatal(err)
+			}
+		},
+		"estimate": func() { r, _ := w.Begin(w.spec.Principal, 1, w.now); r.EstimateRemaining() },
 	} {
 		useLease(w.lease)
 		if strict && name == "misuse" {

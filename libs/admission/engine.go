@@ -183,7 +183,7 @@ func (r Request) AcquirePermit(g Gate) (Permit, Denial) {
 	p, ok := g.acquire(class, a.home)
 	if !ok {
 		a.shedOne(class)
-		return Permit{}, a.refuse(Denial{Reason: CapacityUnavailable, Level: LevelInstance, Limit: g.Limit(), Used: g.InFlight()})
+		return Permit{}, a.refuse(g.full(class).Denial)
 	}
 	return p, Denial{}
 }

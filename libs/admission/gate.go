@@ -16,6 +16,9 @@ type Gate interface {
 
 	// acquire takes capacity; home spreads accounts over shards.
 	acquire(class CapacityClass, home uint32) (Permit, bool)
+	// full is the refusal of a class: one value for all of them, because what
+	// refuses is full, so its numbers are known.
+	full(class CapacityClass) *Refused
 }
 
 // Permit is capacity for one execution. It belongs to one goroutine; handing
@@ -54,6 +57,7 @@ func (NoGate) Limit() uint64 { return 0 }
 func (NoGate) InFlight() uint64 { return 0 }
 
 func (NoGate) acquire(CapacityClass, uint32) (Permit, bool) { return Permit{}, true }
+func (NoGate) full(CapacityClass) *Refused                  { return nil }
 
 // gateShard is a part of the total on a line of its own.
 type gateShard struct {
@@ -72,8 +76,14 @@ const gateShards = 8
 // Invariants: the limits of the shards add up to the total; no shard holds more
 // than its limit; a refusal has looked at every shard.
 type UniformGate struct {
-	shards []gateShard
-	total  uint64
+	shards  []gateShard
+	total   uint64
+	refusal *Refused
+}
+
+// noCapacity is the refusal of n places, all of which are taken.
+func noCapacity(n uint64) *Refused {
+	return &Refused{Denial{Reason: CapacityUnavailable, Level: LevelInstance, Limit: n, Used: n}}
 }
 
 // NewUniformGate gives a gate of total places, 1 to MaxConcurrency.
@@ -85,7 +95,7 @@ func NewUniformGate(total uint64) (*UniformGate, error) {
 	for n < gateShards && 16*n <= total { // a handful of places is not worth splitting
 		n *= 2
 	}
-	g := &UniformGate{shards: make([]gateShard, n), total: total}
+	g := &UniformGate{shards: make([]gateShard, n), total: total, refusal: noCapacity(total)}
 	for i := range g.shards {
 		g.shards[i].limit = int64(total / n) //nolint:gosec // at most MaxConcurrency
 		if uint64(i) < total%n {             //nolint:gosec // an index
@@ -107,6 +117,8 @@ func (g *UniformGate) InFlight() uint64 {
 	return uint64(max(sum, 0))
 }
 
+func (g *UniformGate) full(CapacityClass) *Refused { return g.refusal }
+
 func (g *UniformGate) acquire(_ CapacityClass, home uint32) (Permit, bool) {
 	mask := uint32(len(g.shards) - 1)      //nolint:gosec // at most gateShards
 	for i := range uint32(len(g.shards)) { //nolint:gosec // at most gateShards
@@ -127,7 +139,10 @@ func (g *UniformGate) acquire(_ CapacityClass, home uint32) (Permit, bool) {
 // ReservedGate is a total of which a part is kept for assured work. Every class
 // tries what is shared first; assured work then tries the reserve, which best
 // effort never touches.
-type ReservedGate struct{ shared, reserve *UniformGate }
+type ReservedGate struct {
+	shared, reserve *UniformGate
+	refusal         *Refused // of assured work
+}
 
 // NewReservedGate gives a gate of total places, assuredReserve of them for
 // assured work alone: 1 ≤ assuredReserve < total ≤ MaxConcurrency.
@@ -146,7 +161,7 @@ func NewReservedGate(total, assuredReserve uint64) (*ReservedGate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ReservedGate{shared, reserve}, nil
+	return &ReservedGate{shared, reserve, noCapacity(total)}, nil
 }
 
 // Limit is the total.
@@ -160,6 +175,13 @@ func (g *ReservedGate) Shared() *UniformGate { return g.shared }
 
 // Reserve is the part for assured work alone.
 func (g *ReservedGate) Reserve() *UniformGate { return g.reserve }
+
+func (g *ReservedGate) full(class CapacityClass) *Refused {
+	if class != Assured {
+		return g.shared.refusal
+	}
+	return g.refusal
+}
 
 func (g *ReservedGate) acquire(class CapacityClass, home uint32) (Permit, bool) {
 	if p, ok := g.shared.acquire(class, home); ok || class != Assured {

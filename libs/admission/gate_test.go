@@ -147,6 +147,12 @@ func TestReserveIsForAssuredWork(t *testing.T) {
 	if _, ok := g.acquire(BestEffort, 3); ok {
 		t.Error("best effort took the reserve")
 	}
+	if d := g.full(BestEffort).Denial; d.Limit != 3 || d.Used != 3 {
+		t.Errorf("best effort is told %+v, not of the three places it may use", d)
+	}
+	if d := g.full(Assured).Denial; d.Limit != 5 || d.Used != 5 {
+		t.Errorf("assured work is told %+v", d)
+	}
 	take(Assured)
 	last := take(Assured)
 	if _, ok := g.acquire(Assured, 3); ok || g.InFlight() != 5 || g.Limit() != 5 {

@@ -8,7 +8,12 @@ import (
 
 func newTestLease(t testing.TB, spec LeaseSpec) *LocalLease {
 	t.Helper()
-	spec.LeaseID, spec.Fence = LeaseID{1}, 1
+	if spec.LeaseID.IsZero() {
+		spec.LeaseID = LeaseID{1}
+	}
+	if spec.Fence == 0 {
+		spec.Fence = 1
+	}
 	if spec.ExpiresAt.IsZero() {
 		spec.ExpiresAt = testNow.Add(time.Hour)
 	}

@@ -191,7 +191,7 @@ func (r *realRequest) step(s modelStep) string {
 			gate = NoGate{}
 		}
 		if s == stepCapacityFull {
-			gate = &UniformGate{shards: make([]gateShard, 1)}
+			gate = &UniformGate{shards: make([]gateShard, 1), refusal: noCapacity(0)}
 		}
 		ready, err := r.pending.AcquireCapacity(gate)
 		if err == nil && (s == stepCapacity || r.gate.InFlight() == 0) {

@@ -24,7 +24,7 @@ type overage struct {
 
 	admitted, admittedUnits  atomic.Uint64 // by Admit, for want of a lease
 	fallbacks, fallbackUnits atomic.Uint64 // by Commit, for want of its lease
-	_                        [cacheLine - 7*8]byte
+	said                     atomic.Pointer[Refused]
 }
 
 var _ [0]struct{} = [unsafe.Sizeof(overage{}) - cacheLine]struct{}{}
@@ -86,6 +86,18 @@ func (o *overage) refusal(n, limit uint64) Reason {
 		return OverageCommitInProgress
 	}
 	return OverageCapTemporarilyExhausted
+}
+
+// refused gives d as an error. A cap that refuses everybody says the same to
+// everybody, so the last answer is kept: a new one is made only when the numbers
+// have changed.
+func (o *overage) refused(d Denial) *Refused {
+	last := o.said.Load()
+	if last == nil || last.Denial != d {
+		last = &Refused{d}
+		o.said.Store(last)
+	}
+	return last
 }
 
 // extend funds a request on credit.

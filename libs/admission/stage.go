@@ -1,9 +1,6 @@
 package admission
 
-import (
-	"runtime"
-	"time"
-)
+import "time"
 
 // Pending holds rate tokens, occupancy and units. End it with AcquireCapacity
 // or Cancel.
@@ -68,7 +65,7 @@ func (p Pending) AcquireCapacity(g Gate) (Ready, error) {
 		return Ready{}, ErrCancelled
 	}
 	a.shedOne(class)
-	return Ready{}, &Refused{Denial{Reason: CapacityUnavailable, Level: LevelInstance, Limit: g.Limit(), Used: g.InFlight()}}
+	return Ready{}, g.full(class)
 }
 
 // Cancel ends the stage for a charge of zero. The error is ErrCancelled,
@@ -202,7 +199,7 @@ func (o *op) commitRefused(word uint64, reason Reason) error {
 		engine.rare.commitExpired.Add(1)
 		return errFundingExpired
 	}
-	return &Refused{Denial{Reason: reason, Level: LevelAccount, Limit: uint64(limit), Used: used}}
+	return a.overage.refused(Denial{Reason: reason, Level: LevelAccount, Limit: uint64(limit), Used: used})
 }
 
 func (o *op) commitLost(word uint64) error {
@@ -212,59 +209,6 @@ func (o *op) commitLost(word uint64) error {
 		engine.rare.commitCancelled.Add(1)
 	}
 	return err
-}
-
-// Settle replaces the quote by what metered work actually cost. Less than the
-// quote returns the rest to the lease it came from; more draws on that lease
-// first, and what it can't fund is the excess. Without Settle the full quote
-// stands. The error is ErrOverflow for an amount above MaxCostUnits, ErrSwept,
-// or ErrMisuse, also for a second Settle. Call Done whatever it says.
-func (c Committed) Settle(actual CostUnits) error {
-	o := c.committed
-	if o == nil {
-		return ErrMisuse
-	}
-	if actual > MaxCostUnits {
-		return ErrOverflow
-	}
-	if !o.word.CompareAndSwap(c.word, at(c.word, phaseSettling)) {
-		if now := o.word.Load(); now == at(c.word, phaseEmitting) || now == at(c.word, phaseSwept) {
-			return ErrSwept // Done will take the op out of use
-		}
-		return o.ended(c.word)
-	}
-	s := o.state
-	units := uint64(actual)
-	s.settle(units)
-	o.word.Store(at(c.word, phaseSettled))
-	runtime.KeepAlive(o) // not unreachable half-way
-	return nil
-}
-
-// settle moves units between what was held and what is charged. The caller has
-// won the word.
-func (s *state) settle(units uint64) {
-	s.actual, s.overage = units, 0
-	less, more := s.quote-min(s.quote, units), units-min(s.quote, units)
-	switch s.source {
-	case SourceReserved:
-		s.overage = units - min(units, s.grant)
-	case SourceOverage:
-		s.overage = units
-		if less != 0 {
-			s.entry.account.overage.unspend(less)
-		}
-	case SourceLease:
-		if less != 0 {
-			s.lease.refund(less, s.home)
-		} else if more != 0 {
-			more -= s.lease.debitUpTo(more, s.home)
-			s.overage = more
-		}
-	}
-	if _, elastic := s.entry.snapshot.elastic(); elastic && more != 0 && s.source != SourceReserved {
-		s.entry.account.overage.exceed(more)
-	}
 }
 
 // Done ends the request: it emits the usage event and frees occupancy and

@@ -24,8 +24,8 @@ type UsageEvent struct {
 	RequestID RequestID
 	AccountID AccountID
 	KeyID     KeyID
-	// LeaseID and Fence name the lease that funded Units. A reserved request has
-	// only the fence of its grant.
+	// LeaseID and Fence name the lease that funded Units − OverageUnits. A
+	// reserved request has only the fence of its grant.
 	LeaseID LeaseID
 	Fence   uint64
 	// Units is the whole charge; OverageUnits is the part of it that neither

@@ -44,6 +44,7 @@ type Ticket struct {
 	principal string
 	lease     *Lease // nil is on credit
 	until     time.Time
+	started   time.Time
 }
 
 // New models an account with no request in flight.
@@ -225,43 +226,90 @@ func (o *Oracle) Commit(t *Ticket, now time.Time) admission.Reason {
 	if t.lease == nil {
 		o.Committed.Add(o.Committed, t.Units)
 	}
+	t.started = now
 	return 0
 }
 
-// Done ends a committed ticket and gives its charge and excess; actual below
-// zero is "not settled".
-func (o *Oracle) Done(t *Ticket, actual int64) (charge, excess *big.Int) {
-	charge, excess = t.Units, new(big.Int)
+// Done ends a committed ticket and gives its charge, its excess, and the lease
+// that its event names, which may be none; actual below zero is "not settled".
+func (o *Oracle) Done(t *Ticket, actual int64) (charge, excess *big.Int, payer *Lease) {
 	o.inFlight[t.principal]--
+	charge, excess = t.Units, new(big.Int)
 	if t.lease == nil {
-		if actual >= 0 {
-			charge = big.NewInt(actual)
-			more := new(big.Int).Sub(charge, t.Units)
-			o.Spent.Add(o.Spent, more)
-			o.Committed.Add(o.Committed, more)
-		}
-		return charge, charge
+		excess = t.Units
 	}
 	if actual >= 0 {
 		charge = big.NewInt(actual)
-		more := new(big.Int).Sub(charge, t.Units)
-		if more.Sign() <= 0 {
-			t.lease.Left.Sub(t.lease.Left, more)
-		} else {
-			drawn := new(big.Int)
-			if !t.lease.Sealed {
-				drawn.Set(smaller(more, t.lease.Left))
-			}
-			t.lease.Left.Sub(t.lease.Left, drawn)
-			excess.Sub(more, drawn)
-			if o.Cap != nil {
-				o.Spent.Add(o.Spent, excess)
-				o.Committed.Add(o.Committed, excess)
+		excess = o.settle(t, charge)
+	}
+	if t.lease != nil {
+		t.lease.Spent.Add(t.lease.Spent, new(big.Int).Sub(charge, excess))
+	}
+	return charge, excess, t.lease
+}
+
+// settle replaces the quote of t by charge and gives what nothing funds.
+func (o *Oracle) settle(t *Ticket, charge *big.Int) (excess *big.Int) {
+	more := new(big.Int).Sub(charge, t.Units)
+	if more.Sign() <= 0 {
+		if t.lease == nil {
+			o.exceed(more)
+			return charge
+		}
+		t.lease.Left.Sub(t.lease.Left, more)
+		return new(big.Int)
+	}
+	installed := o.Lease
+	if installed != nil && !t.started.Before(installed.UsableUntil) {
+		installed = nil // it had lapsed when execution started
+	}
+	beyond := new(big.Int) // what is funded by nothing now, beside credit held
+	switch {
+	case t.lease == nil:
+		beyond.Set(more)
+		excess = t.Units
+		if installed != nil {
+			drawn := installed.draw(more)
+			beyond.Sub(more, drawn)
+			if drawn.Sign() > 0 {
+				t.lease = installed
 			}
 		}
+		excess = new(big.Int).Add(excess, beyond)
+	case installed != nil && installed != t.lease && smaller(charge, installed.available()).Cmp(t.Units) > 0:
+		beyond.Sub(charge, installed.draw(charge)) // it moves as a whole
+		t.lease.Left.Add(t.lease.Left, t.Units)
+		t.lease = installed
+		excess = beyond
+	default:
+		beyond.Sub(more, t.lease.draw(more))
+		excess = beyond
 	}
-	t.lease.Spent.Add(t.lease.Spent, new(big.Int).Sub(charge, excess))
-	return charge, excess
+	if o.Cap != nil {
+		o.exceed(beyond)
+	}
+	return excess
+}
+
+// exceed changes what is spent on credit for good.
+func (o *Oracle) exceed(n *big.Int) {
+	o.Spent.Add(o.Spent, n)
+	o.Committed.Add(o.Committed, n)
+}
+
+// available is what can be drawn.
+func (l *Lease) available() *big.Int {
+	if l.Sealed {
+		return new(big.Int)
+	}
+	return l.Left
+}
+
+// draw takes up to n and says how much.
+func (l *Lease) draw(n *big.Int) *big.Int {
+	drawn := new(big.Int).Set(smaller(n, l.available()))
+	l.Left.Sub(l.Left, drawn)
+	return drawn
 }
 
 func smaller(a, b *big.Int) *big.Int {

@@ -140,7 +140,7 @@ func (w *world) advance(t *rapid.T) {
 func (w *world) newLease(t *rapid.T) {
 	units := rapid.Uint64Range(0, 3000).Draw(t, "units")
 	ends := w.now.Add(time.Duration(rapid.Int64Range(-1, 3e9).Draw(t, "usable for")))
-	lease, err := admission.NewLocalLease(admission.LeaseSpec{LeaseID: admission.LeaseID{1}, Fence: 1, Units: admission.CostUnits(units), ExpiresAt: ends, Shards: rapid.SampledFrom([]int{0, 2, 8}).Draw(t, "shards")})
+	lease, err := admission.NewLocalLease(admission.LeaseSpec{LeaseID: admission.LeaseID{1, byte(len(w.leases))}, Fence: 1 + uint64(len(w.leases)), Units: admission.CostUnits(units), ExpiresAt: ends, Shards: rapid.SampledFrom([]int{0, 2, 8}).Draw(t, "shards")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,15 +238,38 @@ func (w *world) step(t *rapid.T) {
 		}
 		var charge admission.Charge
 		charge, err = s.committed.Done()
-		units, excess := w.oracle.Done(s.ticket, actual)
+		units, excess, payer := w.oracle.Done(s.ticket, actual)
 		if uint64(charge.Units) != units.Uint64() || uint64(charge.Excess) != excess.Uint64() {
 			t.Fatalf("charge %+v, the oracle says %v and %v", charge, units, excess)
 		}
 		w.billed.Add(w.billed, units)
+		w.paidBy(t, payer, charge)
 		end()
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// paidBy drains the one event of a charge and compares the lease it names.
+func (w *world) paidBy(t *rapid.T, payer *admissiontest.Lease, charge admission.Charge) {
+	buf := make([]admission.UsageEvent, 8)
+	n := w.queue.Drain(buf)
+	e := buf[0]
+	if n != 1 || e.Units != charge.Units || e.OverageUnits != charge.Excess {
+		t.Fatalf("%d events, %+v, for the charge %+v", n, e, charge)
+	}
+	w.billed.Sub(w.billed, new(big.Int).SetUint64(uint64(e.Units)))
+	if payer == nil {
+		if e.Source != admission.SourceOverage || !e.LeaseID.IsZero() || e.Fence != 0 || e.OverageUnits != e.Units {
+			t.Fatalf("on credit: %+v", e)
+		}
+		return
+	}
+	for lease, model := range w.leases {
+		if model == payer && (e.Source != admission.SourceLease || e.LeaseID != lease.LeaseID() || e.Fence != lease.Fence()) {
+			t.Fatalf("the event names %v at fence %d, the oracle %v at %d", e.LeaseID, e.Fence, lease.LeaseID(), lease.Fence())
+		}
 	}
 }
 
@@ -273,10 +296,6 @@ func (w *world) check(t *rapid.T) {
 	requests, units := w.oracle.Admitted()
 	if int64(c.Admitted) != requests || c.UnitsAdmitted != units.Uint64() || c.Misuse != 0 {
 		t.Fatalf("admitted %d of %d units, misuse %d; the oracle says %d of %v", c.Admitted, c.UnitsAdmitted, c.Misuse, requests, units)
-	}
-	buf := make([]admission.UsageEvent, 8)
-	for _, e := range buf[:w.queue.Drain(buf)] {
-		w.billed.Sub(w.billed, new(big.Int).SetUint64(uint64(e.Units)))
 	}
 	if w.billed.Sign() != 0 {
 		t.Fatalf("billed units differ from emitted ones by %v", w.billed)

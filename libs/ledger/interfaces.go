@@ -200,11 +200,13 @@ type Stats struct {
 	Groups, Operations        int64 // transactions and operations decided
 	Reruns                    int64 // groups re-run member by member
 	QueueFull                 int64 // operations refused because the queue was full
+	Abandoned                 int64 // operations whose callers gave up before they were decided
 	ReleasedAfterSweep        int64
 	UnbilledUnits             int64
 	Tombstones                int64
 	ClosedFenced              int64
-	LateCommitsReleased       int64
+	LateCommitsReleased       int64 // reservations that landed after their callers gave up
+	StuckConnectionsClosed    int64 // connections that were given back inside a transaction
 }
 
 // StatsSource exposes an engine's counters.

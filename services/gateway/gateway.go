@@ -55,9 +55,6 @@ type Deps struct {
 	Usage   ledger.UsageQueries
 	// LedgerInfo says what the ledger in use guarantees.
 	LedgerInfo func() ledger.Info
-	// LedgerStats adds the ledger's own counters to the metrics; nil leaves
-	// them out.
-	LedgerStats func() ledger.Stats
 	// Receipts writes evidence; nil disables receipts, and then a tenant that
 	// demands them is refused.
 	Receipts receipt.Appender
@@ -128,7 +125,7 @@ func New(cfg Config, deps Deps) (*Component, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: make instruments: %w", err)
 	}
-	if err := metrics.Upkeep(deps.Meter, deps.Runtime.Stats, deps.LedgerStats); err != nil {
+	if err := metrics.Upkeep(deps.Meter, deps.Runtime.Stats); err != nil {
 		return nil, fmt.Errorf("gateway: make instruments: %w", err)
 	}
 	c.provider = provider.New(provider.Config{

@@ -172,7 +172,7 @@ func setup(t testing.TB, opts ...option) *world {
 	})
 	w.must(err)
 	deps := gateway.Deps{
-		Engine: w.engine, Runtime: w.runtime, Usage: w.ledger, LedgerInfo: w.ledger.Info, LedgerStats: w.ledger.Stats,
+		Engine: w.engine, Runtime: w.runtime, Usage: w.ledger, LedgerInfo: w.ledger.Info,
 		Receipts: w.receipts, Env: func(string) (string, bool) { return "", false }, Clock: b.clock, Log: log,
 		Meter: noop.NewMeterProvider().Meter("test"),
 	}

@@ -76,7 +76,7 @@ type Engine struct {
 	closed    atomic.Bool
 	closeOnce sync.Once
 
-	releasedAfterSweep, unbilled, tombstones, fenced atomic.Int64
+	releasedAfterSweep, unbilled, tombstones, fenced, stuck atomic.Int64
 }
 
 var (
@@ -118,10 +118,10 @@ func Open(ctx context.Context, o Options) (_ *Engine, err error) {
 		return nil, err
 	}
 	e := &Engine{opts: o, q: pgq.New()}
-	if e.write, err = newPool(ctx, o.DSN, o.Lanes+1, false); err != nil {
+	if e.write, err = e.newPool(ctx, o.DSN, o.Lanes+1, false); err != nil {
 		return nil, err
 	}
-	if e.read, err = newPool(ctx, o.DSN, o.MaxConns, true); err != nil {
+	if e.read, err = e.newPool(ctx, o.DSN, o.MaxConns, true); err != nil {
 		e.write.Close()
 		return nil, err
 	}
@@ -154,13 +154,20 @@ func checkSchema(ctx context.Context, dsn string) error {
 }
 
 // newPool makes a pool whose sessions bound every statement on the server, too.
-func newPool(ctx context.Context, dsn string, conns int, readOnly bool) (*pgxpool.Pool, error) {
+// A connection that is given back inside a transaction is closed by the pool,
+// and counted here.
+func (e *Engine) newPool(ctx context.Context, dsn string, conns int, readOnly bool) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, badDSN()
 	}
 	cfg.MaxConns = int32(min(conns, 1000)) //nolint:gosec // bounded here
 	cfg.ConnConfig.ConnectTimeout = connectMax
+	cfg.BeforeClose = func(c *pgx.Conn) {
+		if c.PgConn().TxStatus() != 'I' || c.PgConn().IsBusy() {
+			e.stuck.Add(1)
+		}
+	}
 	params := cfg.ConnConfig.RuntimeParams
 	params["application_name"] = "tollgate"
 	params["statement_timeout"] = millis(statementMax)
@@ -231,11 +238,14 @@ func (e *Engine) Stats() ledger.Stats {
 		s.Operations += x.Operations
 		s.Reruns += x.Reruns
 		s.QueueFull += x.QueueFull
+		s.Abandoned += x.Dropped
+		s.LateCommitsReleased += x.LateReleased
 	}
 	s.ReleasedAfterSweep = e.releasedAfterSweep.Load()
 	s.UnbilledUnits = e.unbilled.Load()
 	s.Tombstones = e.tombstones.Load()
 	s.ClosedFenced = e.fenced.Load()
+	s.StuckConnectionsClosed = e.stuck.Load()
 	return s
 }
 

@@ -106,9 +106,11 @@ func (l *Ledger) Stats() ledger.Stats {
 	s := l.lane.Stats()
 	return ledger.Stats{
 		QueueDepth: s.Depth, QueueCapacity: s.Capacity,
-		Groups: s.Groups, Operations: s.Operations, Reruns: s.Reruns, QueueFull: s.QueueFull,
+		Groups: s.Groups, Operations: s.Operations, Reruns: s.Reruns, QueueFull: s.QueueFull, Abandoned: s.Dropped,
 		ReleasedAfterSweep: l.releasedAfterSweep.Load(), UnbilledUnits: l.unbilled.Load(),
 		Tombstones: l.tombstones.Load(), ClosedFenced: l.fenced.Load(),
+		LateCommitsReleased:    s.LateReleased,
+		StuckConnectionsClosed: l.writer.stuck.Load() + l.reader.stuck.Load(),
 	}
 }
 

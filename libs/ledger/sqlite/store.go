@@ -3,8 +3,13 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"sync"
+	"sync/atomic"
+
+	lite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/tollgate-platform/tollgate/libs/ledger/sqlite/internal/liteq"
 )
@@ -17,6 +22,8 @@ type store struct {
 	mu       sync.RWMutex
 	prepared map[string]*sql.Stmt
 	missed   map[string]struct{} // asked for inside a transaction, not prepared yet
+
+	stuck atomic.Int64 // connections closed because they were still inside a transaction
 }
 
 var (
@@ -92,16 +99,52 @@ func (s *store) PrepareContext(ctx context.Context, query string) (*sql.Stmt, er
 }
 
 // begin starts a transaction. On the writer it takes the write lock at once
-// (_txlock=immediate).
+// (_txlock=immediate). A connection that turns out to be inside a transaction
+// of somebody's is closed, and the transaction starts on another.
 func (s *store) begin(ctx context.Context) (*session, error) {
 	if err := s.prepareMissed(ctx); err != nil {
 		return nil, err
 	}
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
+	for again := true; ; again = false {
+		conn, err := s.db.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		// The end of ctx ends statements, but never the transaction behind our back.
+		tx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
+		if err == nil {
+			return &session{store: s, conn: conn, tx: tx}, nil
+		}
+		if stuck := s.giveBack(conn, err); !stuck || !again {
+			return nil, err
+		}
 	}
-	return &session{store: s, tx: tx}, nil
+}
+
+// giveBack returns a connection to the pool. One whose transaction didn't begin
+// or end as asked is looked at first, and closed if it is still inside one:
+// used again it would hold the write lock, or show its reader one instant for
+// ever.
+func (s *store) giveBack(conn *sql.Conn, fault error) (stuck bool) {
+	if fault != nil {
+		_ = conn.Raw(func(c any) error { // what it returns is the order to close, or a closed connection
+			x, ok := c.(driver.ExecerContext)
+			if !ok {
+				return driver.ErrBadConn
+			}
+			_, err := x.ExecContext(context.Background(), "ROLLBACK", nil) //nolint:forbidigo // as the driver's own rollback: nothing may cut it off
+			if e, ok := errors.AsType[*lite.Error](err); ok && e.Code() == sqlite3.SQLITE_ERROR {
+				return nil // there is no transaction
+			}
+			if err == nil {
+				stuck = true
+				s.stuck.Add(1)
+			}
+			return driver.ErrBadConn
+		})
+	}
+	_ = conn.Close() // the pool's, or gone already
+	return stuck
 }
 
 // prepareMissed prepares what earlier transactions had to prepare for
@@ -129,16 +172,28 @@ func (s *store) prepareMissed(ctx context.Context) error {
 // to one goroutine.
 type session struct {
 	store     *store
+	conn      *sql.Conn
 	tx        *sql.Tx
+	ended     bool
 	bound     map[string]*sql.Stmt
 	published bool // the transaction advanced the revision
 }
 
-func (s *session) commit() error { return s.tx.Commit() }
+func (s *session) commit() error { return s.end(s.tx.Commit) }
 
 // rollback does nothing after a commit. Its own failure has no taker: the
-// connection is then closed by the pool.
-func (s *session) rollback() { _ = s.tx.Rollback() }
+// connection is then closed.
+func (s *session) rollback() { _ = s.end(s.tx.Rollback) }
+
+func (s *session) end(how func() error) error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	err := how()
+	s.store.giveBack(s.conn, err)
+	return err
+}
 
 func (s *session) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 	if stmt := s.bound[query]; stmt != nil {

@@ -109,8 +109,13 @@ func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	if s.ledger, err = openLedger(ctx, o); err != nil {
+	engine, err := openLedger(ctx, o)
+	if err != nil {
 		return nil, err
+	}
+	s.ledger = engine
+	if err := telemetry.Ledger(s.metrics.Meter("ledger"), engine.Stats); err != nil {
+		return nil, errors.Join(err, engine.Close())
 	}
 	components, err := s.wire()
 	if err != nil {
@@ -226,9 +231,6 @@ func (s *Server) wireGateway(issuer *auth.Issuer, evidence *receipts.Service) er
 		Engine: engine, Runtime: background, Usage: s.ledger, LedgerInfo: s.ledger.Info, Issues: s.issues,
 		Env: o.LookupEnv, Clock: o.Clock, Log: o.Log, Meter: s.metrics.Meter("gateway"), MetricsHandler: s.metrics.Handler(),
 		TracerProvider: s.traces.Provider(),
-	}
-	if stats, ok := s.ledger.(ledger.StatsSource); ok {
-		deps.LedgerStats = stats.Stats
 	}
 	if evidence.Enabled() {
 		deps.Receipts = evidence

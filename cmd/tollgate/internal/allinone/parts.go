@@ -52,7 +52,13 @@ func DSN(cfg gateway.Config, lookup func(string) (string, bool)) (string, error)
 	return dsn, nil
 }
 
-func openLedger(ctx context.Context, o Options) (ledger.Ledger, error) {
+// engine is a ledger in this process.
+type engine interface {
+	ledger.Ledger
+	ledger.StatsSource
+}
+
+func openLedger(ctx context.Context, o Options) (engine, error) {
 	cfg := o.Config.Ledger
 	switch cfg.Backend {
 	case "postgres":

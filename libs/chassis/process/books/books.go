@@ -14,6 +14,7 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/chassis/jobs"
 	"github.com/tollgate-platform/tollgate/libs/chassis/process"
 	"github.com/tollgate-platform/tollgate/libs/chassis/run"
+	"github.com/tollgate-platform/tollgate/libs/chassis/telemetry"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/postgres"
@@ -64,6 +65,9 @@ func Run(ctx context.Context, h *process.Host, s Settings,
 			err = errors.Join(err, l.Close())
 		}
 	}()
+	if err := telemetry.Ledger(h.Meter("ledger"), l.Stats); err != nil {
+		return process.Parts{}, err
+	}
 	ping := func(ctx context.Context) error {
 		if err := l.Ping(ctx); err != nil {
 			return fault.Because(fault.Unavailable, "LEDGER_UNAVAILABLE", "the ledger cannot decide now", err)

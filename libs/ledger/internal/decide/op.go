@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
@@ -13,6 +14,7 @@ import (
 type Op struct {
 	Reserve  *ledger.Reserve
 	Reserved ledger.ReserveResult
+	Made     bool // Reserved is a grant that this operation made, not a stored one
 
 	Renewal *ledger.Renewal
 	Renewed []ledger.RenewResult
@@ -24,7 +26,14 @@ type Op struct {
 	Ingest *IngestOp
 
 	Err error // the operation's own fault; then there is no answer
+
+	// Claim says whether somebody still waits for the answer; without one the
+	// operation isn't decided. Nil always decides.
+	Claim func() bool
 }
+
+// errUnclaimed is nobody's answer: the caller was told before.
+var errUnclaimed = errors.New("nobody waits for this operation")
 
 // Weight is how many single operations op stands for.
 func (op *Op) Weight() int {
@@ -211,10 +220,16 @@ func (s *State) NeedLapsed(ops []*Op, dst []int64) []int64 {
 // Apply decides op and fills its answer. Operations of a group are applied in
 // the order in which they were queued.
 func (s *State) Apply(op *Op) {
-	op.Err = nil
+	op.Err, op.Made = nil, false
+	if op.Claim != nil && !op.Claim() {
+		op.Err = errUnclaimed
+		return
+	}
 	switch {
 	case op.Reserve != nil:
+		known := s.reservations[op.Reserve.Request]
 		op.Reserved, op.Err = s.Reserve(op.Reserve)
+		op.Made = known == nil && op.Reserved.Grant != nil
 	case op.Renewal != nil:
 		op.Renewed = make([]ledger.RenewResult, len(op.Renewal.Reservations))
 		for i, ref := range op.Renewal.Reservations {

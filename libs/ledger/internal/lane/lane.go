@@ -8,10 +8,15 @@
 //
 // Guarantees. A refused operation never undoes its neighbours. A group that
 // fails for another reason than unavailability is run again member by member,
-// so that one bad operation can't fail the others. An operation whose caller
-// gave up before it was picked is dropped; a caller who gives up later gets
-// Unavailable while the operation may still land, and has to follow with a
-// Close(Released). Answers are given only after the commit returned.
+// so that one bad operation can't fail the others. Answers are given only after
+// the commit returned.
+//
+// Deadlines. A caller's deadline bounds deciding: an operation whose caller gave
+// up before it was decided never is (LEDGER_BUSY). The commit gets what is left
+// of the caller's time, at least a quarter of all of it, so a call takes at most
+// 1.25 times what it was given. A commit that still runs then is left to finish,
+// and its caller is told that the outcome is unknown (LEDGER_TIMEOUT). If it
+// lands, what it newly reserved is released at once, ahead of the queue.
 //
 // Concurrency: every method is safe for concurrent use. Failure: a full or
 // closed lane answers Unavailable at once.
@@ -25,7 +30,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/internal/decide"
 )
 
@@ -56,7 +63,8 @@ type Stats struct {
 	Groups, Operations int64
 	Reruns             int64
 	QueueFull          int64
-	Dropped            int64 // given up by their callers before they were picked
+	Dropped            int64 // given up by their callers before they were decided
+	LateReleased       int64 // reservations that landed after their callers gave up, and were released
 }
 
 // item is a queued piece of work: an operation or an exclusive function.
@@ -65,14 +73,20 @@ type item struct {
 	alone func(ctx context.Context) error
 	err   error
 	state atomic.Uint32
+	claim func() bool   // op.Claim: made once, since items are reused
 	done  chan struct{} // one slot: the lane's only send never blocks
 }
 
-// The life of an item: its caller may drop it only while it is queued.
+// The life of an item. Its caller may drop it until it is decided, and abandon
+// it until it is answered: each step is a compare-and-swap, so both sides know
+// which it was.
 const (
 	queued uint32 = iota
 	picked
+	decided
+	answered
 	dropped
+	abandoned
 )
 
 // Lane is one queue with its goroutine. Make it with New, end it with Close.
@@ -86,7 +100,14 @@ type Lane struct {
 	closed bool
 	ended  chan struct{}
 
-	groups, operations, reruns, full, drops atomic.Int64
+	// Of the lane's goroutine: the attempt under way has decided something, and
+	// what landed for callers who were gone.
+	begun bool
+	late  []ledger.Close
+
+	since atomic.Int64 // unix nanoseconds at which the attempt under way decided first
+
+	groups, operations, reruns, full, drops, lateReleased atomic.Int64
 }
 
 // New starts a lane. Its transactions run under ctx without its cancellation:
@@ -106,7 +127,11 @@ func New(ctx context.Context, engine Engine, opts Options) *Lane {
 		queue: make(chan *item, opts.Capacity),
 		ended: make(chan struct{}),
 	}
-	l.pool.New = func() any { return &item{done: make(chan struct{}, 1)} }
+	l.pool.New = func() any {
+		it := &item{done: make(chan struct{}, 1)}
+		it.claim = func() bool { return l.claim(it) }
+		return it
+	}
 	go l.run(context.WithoutCancel(ctx))
 	return l
 }
@@ -117,6 +142,7 @@ func New(ctx context.Context, engine Engine, opts Options) *Lane {
 func (l *Lane) Do(ctx context.Context, op *decide.Op) error {
 	it := l.pool.Get().(*item) //nolint:errcheck // the pool holds nothing else
 	it.op = *op
+	it.op.Claim = it.claim
 	if err := l.wait(ctx, it); err != nil {
 		return err
 	}
@@ -146,27 +172,59 @@ func (l *Lane) wait(ctx context.Context, it *item) error {
 	if err := l.enqueue(it); err != nil {
 		return err
 	}
+	var given time.Duration
+	if end, bounded := ctx.Deadline(); bounded {
+		given = end.Sub(clock.System{}.Now())
+	}
 	select {
 	case <-it.done:
 		return it.err
 	case <-ctx.Done():
 	}
-	if it.state.CompareAndSwap(queued, dropped) {
+	if it.state.CompareAndSwap(queued, dropped) || it.state.CompareAndSwap(picked, dropped) {
 		l.drops.Add(1)
 		return gaveUp(ctx.Err())
 	}
-	// Picked: the answer may be there at the same instant, and then it counts.
-	select {
-	case <-it.done:
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && l.committed(it, given/4) {
 		return it.err
-	default:
+	}
+	if it.state.CompareAndSwap(decided, abandoned) {
 		return fault.Because(fault.Unavailable, "LEDGER_TIMEOUT",
 			"the ledger did not answer in time; the outcome is unknown", ctx.Err())
 	}
+	<-it.done // the answer came at the same instant, and then it counts
+	return it.err
+}
+
+// committed gives a commit its least time, which is counted from the decision,
+// and says whether the answer came within it.
+func (l *Lane) committed(it *item, least time.Duration) bool {
+	left := min(least, least-clock.System{}.Now().Sub(time.Unix(0, l.since.Load())))
+	if left <= 0 {
+		return false
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-it.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// claim says whether it may be decided: its caller still waits. Only the lane's
+// goroutine, inside an attempt, calls it.
+func (l *Lane) claim(it *item) bool {
+	if !l.begun {
+		l.begun = true
+		l.since.Store(clock.System{}.Now().UnixNano())
+	}
+	return it.state.CompareAndSwap(picked, decided) || it.state.Load() == decided
 }
 
 func gaveUp(cause error) error {
-	return fault.Because(fault.Unavailable, "LEDGER_TIMEOUT", "the ledger did not answer in time; nothing was decided", cause)
+	return fault.Because(fault.Unavailable, "LEDGER_BUSY", "the ledger did not answer in time; nothing was decided", cause)
 }
 
 func (l *Lane) recycle(it *item) {
@@ -207,7 +265,7 @@ func (l *Lane) Stats() Stats {
 	return Stats{
 		Depth: int64(len(l.queue)), Capacity: int64(l.opts.Capacity),
 		Groups: l.groups.Load(), Operations: l.operations.Load(), Reruns: l.reruns.Load(),
-		QueueFull: l.full.Load(), Dropped: l.drops.Load(),
+		QueueFull: l.full.Load(), Dropped: l.drops.Load(), LateReleased: l.lateReleased.Load(),
 	}
 }
 
@@ -220,12 +278,16 @@ func (l *Lane) run(ctx context.Context) {
 		next  *item // picked, but not of this group
 	)
 	for {
+		l.releaseLate(ctx)
 		if next == nil {
-			it, open := <-l.queue
+			it, open := l.take()
 			if !open {
+				for i := range l.late { // the store was unavailable to the end
+					l.leftOpen(ctx, l.late[i].Request, nil)
+				}
 				return
 			}
-			if !l.pick(it) {
+			if it == nil || !l.pick(it) {
 				continue
 			}
 			next = it
@@ -241,6 +303,23 @@ func (l *Lane) run(ctx context.Context) {
 			ops = append(ops, &it.op)
 		}
 		l.runGroup(ctx, group, ops)
+	}
+}
+
+// take waits for the next item. It gives nil when it is time to try again what
+// could not be released.
+func (l *Lane) take() (it *item, open bool) {
+	if len(l.late) == 0 {
+		it, open = <-l.queue
+		return it, open
+	}
+	timer := time.NewTimer(releaseRetry)
+	defer timer.Stop()
+	select {
+	case it, open = <-l.queue:
+		return it, open
+	case <-timer.C:
+		return nil, true
 	}
 }
 
@@ -274,43 +353,66 @@ func (l *Lane) pick(it *item) bool { return it.state.CompareAndSwap(queued, pick
 func (l *Lane) runAlone(ctx context.Context, it *item) {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.GroupTimeout)
 	defer cancel()
-	it.err = it.alone(ctx)
-	l.count(1)
-	it.done <- struct{}{}
+	l.begun = false
+	if l.claim(it) {
+		l.answer(ctx, it, it.alone(ctx))
+		l.count(1)
+	}
 }
 
 func (l *Lane) runGroup(ctx context.Context, group []*item, ops []*decide.Op) {
+	l.decide(ctx, ops, func(i int, err error) { l.answer(ctx, group[i], err) })
+	clear(group)
+	clear(ops)
+}
+
+// decide runs ops in one transaction or, when that fails for a reason that may
+// be one member's, each in its own, and tells what became of each.
+func (l *Lane) decide(ctx context.Context, ops []*decide.Op, done func(i int, err error)) {
 	err := l.attempt(ctx, ops)
 	if err != nil && len(ops) > 1 && !errors.Is(err, ErrUnavailable) {
 		l.reruns.Add(1)
-		if l.opts.Log != nil {
-			l.opts.Log.LogAttrs(ctx, slog.LevelWarn, "ledger_group_rerun", slog.Any("error", err))
-		}
-		for i, it := range group {
-			l.answer(it, l.attempt(ctx, ops[i:i+1]))
+		l.warn(ctx, "ledger_group_rerun", slog.Any("error", err))
+		for i := range ops {
+			done(i, l.attempt(ctx, ops[i:i+1]))
 		}
 	} else {
-		for _, it := range group {
-			l.answer(it, err)
+		for i := range ops {
+			done(i, err)
 		}
 	}
 	l.count(len(ops))
-	clear(group)
-	clear(ops)
+}
+
+func (l *Lane) warn(ctx context.Context, what string, attrs ...slog.Attr) {
+	if l.opts.Log != nil {
+		l.opts.Log.LogAttrs(ctx, slog.LevelWarn, what, attrs...)
+	}
 }
 
 func (l *Lane) attempt(ctx context.Context, ops []*decide.Op) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.GroupTimeout)
 	defer cancel()
+	l.begun = false
 	return l.engine.Group(ctx, ops)
 }
 
-// answer ends it. The item may be reused by its caller at once.
-func (l *Lane) answer(it *item, err error) {
+// answer ends it. The item may be reused by its caller at once, unless the
+// caller is gone: then what it newly reserved has to be released.
+func (l *Lane) answer(ctx context.Context, it *item, err error) {
 	if err != nil {
 		err = Unavailable(err)
 	}
 	it.err = err
+	if !it.state.CompareAndSwap(decided, answered) && !it.state.CompareAndSwap(picked, answered) {
+		if r := it.op.Reserve; err == nil && it.op.Err == nil && it.op.Made && r != nil {
+			l.lateCommit(ctx, ledger.Close{
+				Account: r.Account, Request: r.Request, Fence: it.op.Reserved.Grant.Fence, Outcome: ledger.Released,
+				Dimensions: ledger.Dimensions{PromptTokens: -1, CachedTokens: -1, CompletionTokens: -1, ReasoningTokens: -1},
+			})
+		}
+		return
+	}
 	it.done <- struct{}{}
 }
 

@@ -19,18 +19,31 @@ import (
 // engine records its groups and does what the test says.
 type engine struct {
 	mu     sync.Mutex
-	groups [][]int64 // units of each op, which name it here
-	do     func(ctx context.Context, ops []*decide.Op) error
+	groups [][]int64                                         // units of each op, which name it here
+	do     func(ctx context.Context, ops []*decide.Op) error // after deciding: writes and commits
+	load   func()                                            // before deciding
+	stored bool                                              // every grant is one of before
+	closed []ledger.Close                                    // single closes
 }
 
 func (e *engine) Group(ctx context.Context, ops []*decide.Op) error {
 	e.mu.Lock()
 	var units []int64
+	if e.load != nil {
+		e.load()
+	}
 	for _, op := range ops {
 		op.Reserved = ledger.ReserveResult{}
-		if op.Reserve != nil {
+		if op.Claim != nil && !op.Claim() {
+			continue
+		}
+		switch {
+		case op.Reserve != nil:
 			units = append(units, op.Reserve.Units)
-			op.Reserved.Grant = &ledger.Grant{Granted: op.Reserve.Units}
+			op.Reserved.Grant, op.Made = &ledger.Grant{Granted: op.Reserve.Units, Fence: 7}, !e.stored
+		case len(op.Closes) == 1:
+			e.closed = append(e.closed, op.Closes[0])
+			op.Closed = []ledger.CloseResult{{Status: ledger.CloseApplied}}
 		}
 	}
 	e.groups = append(e.groups, units)
@@ -208,32 +221,6 @@ func TestCallerWhoGaveUpBeforeItsTurnIsDropped(t *testing.T) {
 		l.Close()
 		if got := fmt.Sprint(e.groups); got != "[[1]]" || l.Stats().Dropped != 1 {
 			t.Errorf("groups %s, %+v", got, l.Stats())
-		}
-	})
-}
-
-// TestCallerWhoGivesUpLaterIsToldTheOutcomeIsUnknown: the operation lands, and
-// its answer goes nowhere.
-func TestCallerWhoGivesUpLaterIsToldTheOutcomeIsUnknown(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e, release := blocked()
-		l := New(t.Context(), e, Options{})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		o := op(1)
-		err := l.Do(ctx, o)
-		if fault.ReasonOf(err) != "LEDGER_TIMEOUT" || o.Reserved.Grant != nil {
-			t.Errorf("gave up: %v, %+v", err, o.Reserved)
-		}
-		release()
-		next := op(2)
-		if err := l.Do(t.Context(), next); err != nil || next.Reserved.Grant.Granted != 2 {
-			t.Errorf("the next one: %v %+v", err, next.Reserved)
-		}
-		l.Close()
-		if got := fmt.Sprint(e.groups); got != "[[1] [2]]" {
-			t.Errorf("groups: %s", got)
 		}
 	})
 }

@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	leasev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/lease/v1"
@@ -49,11 +50,25 @@ func (h *Handler) Reserve(ctx context.Context, req *leasev1.ReserveRequest) (*le
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := deciding(ctx)
+	defer cancel()
 	res, err := h.reservations.Reserve(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	return toWireReserveResult(res), nil
+}
+
+// deciding leaves the ledger four fifths of the caller's time, so that the
+// quarter more that a commit may take ends while the caller still listens: an
+// answer that comes later is the ledger's to undo, not the caller's to miss.
+func deciding(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, bounded := ctx.Deadline()
+	if !bounded {
+		return ctx, func() {}
+	}
+	left := end.Sub(clock.System{}.Now())
+	return context.WithDeadline(ctx, end.Add(-left/5))
 }
 
 // Renew keeps open reservations alive.

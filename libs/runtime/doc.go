@@ -22,6 +22,12 @@
 // as released: if the reservation was made it is undone, and if it arrives
 // later it is refused.
 //
+// Where it is given an allocator and a usage sink, accounts can be funded from
+// leases instead, without a call a request: package leases keeps them funded,
+// package usage delivers what their requests cost. Drain stops in the order of
+// the money: nothing is acquired any more, closes and charges become durable,
+// and then leases are given back in what is left of the time.
+//
 // Concurrency: a Runtime is safe for concurrent use; a Permit belongs to one
 // request, but Close and Release may race and the first wins. Failure: every
 // error is a *fault.Error; nothing here panics on the ledger's answers.

@@ -8,6 +8,7 @@ require (
 	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
 	github.com/tollgate-platform/tollgate/libs/kit v0.0.0
 	github.com/tollgate-platform/tollgate/libs/ledger v0.0.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -11,6 +11,8 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/libs/runtime/leases"
+	"github.com/tollgate-platform/tollgate/libs/runtime/usage"
 )
 
 // Options are what a Runtime is made of. The ledger's interfaces, Engine,
@@ -22,6 +24,10 @@ type Options struct {
 	Changes      ledger.Changes
 	Policies     ledger.Policies
 	Reservations ledger.Reservations
+	// Leases and Usage fund accounts from leases, without a call a request. Both
+	// or neither; without them such accounts are refused.
+	Leases ledger.LeaseAllocator
+	Usage  ledger.UsageSink
 
 	Engine *admission.Engine // snapshots are installed here
 	Issuer *auth.Issuer
@@ -40,6 +46,11 @@ type Options struct {
 	// durable end of their close; 10,000.
 	MaxPendingClosings int
 	PageSize           int // 1..ledger.MaxPage; 1024
+
+	// Funding and Accounting tune leases and their usage. What the runtime has
+	// itself is filled in.
+	Funding    leases.Options
+	Accounting usage.Options
 }
 
 // withDefaults fills zero values.
@@ -91,6 +102,7 @@ func (o Options) validate() error {
 	need(o.ReservationTTL >= 3*time.Second, "reservation TTL must be at least 3 s")
 	need(o.ReserveTimeout <= o.ReservationTTL/3, "reserve timeout must not exceed a third of the reservation TTL")
 	need(o.MaxPendingClosings > 0, "max pending closings must be positive")
+	need((o.Leases == nil) == (o.Usage == nil), "leases and usage are given both or neither")
 	need(o.PageSize > 0 && o.PageSize <= ledger.MaxPage, "page size must be between 1 and 4096")
 	if len(faults) == 0 {
 		return nil

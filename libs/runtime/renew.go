@@ -3,6 +3,7 @@ package runtime
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/libs/runtime/leases"
+	"github.com/tollgate-platform/tollgate/libs/runtime/usage"
 )
 
 // renewLoop renews every third of the TTL until ctx is done; after a failure
@@ -80,15 +83,41 @@ func (h *holdings) renewBatch(ctx context.Context, batch []ledger.ReservationRef
 	return nil
 }
 
-// Drain makes every queued close durable and returns nil, or the error says how
-// many are left when ctx ends. Requests still in flight are not waited for:
-// stop the front door first.
+// Drain makes every queued close and charge durable, gives leases back and
+// returns nil, or the error says what is left when ctx ends. Requests still in
+// flight are not waited for: stop the front door first.
+//
+// Nothing is acquired any more, then the writer drains, then leases are
+// released. When the sink is away, the last third of the time is kept for the
+// leases: one that is released ahead of its charges loses only those.
 func (r *Runtime) Drain(ctx context.Context) error {
-	if r.holdings.flush(ctx) {
-		return nil
+	var faults []error
+	if r.leases != nil {
+		r.leases.Pause()
 	}
-	return fault.Because(fault.Unavailable, "CLOSINGS_LEFT",
-		fmt.Sprintf("%d closes are not durable; their reservations lapse and are billed in full", r.holdings.backlog()), ctx.Err())
+	if !r.holdings.flush(ctx) {
+		faults = append(faults, fault.Because(fault.Unavailable, "CLOSINGS_LEFT",
+			fmt.Sprintf("%d closes are not durable; their reservations lapse and are billed in full", r.holdings.backlog()), ctx.Err()))
+	}
+	if r.leases != nil {
+		first, cancel := most(ctx)
+		if err := r.usage.Drain(first); err != nil {
+			r.leases.Early()
+			faults = append(faults, err)
+		}
+		cancel()
+		faults = append(faults, r.leases.Drain(ctx))
+	}
+	return errors.Join(faults...)
+}
+
+// most gives two thirds of the time that ctx has left.
+func most(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/3*2)
 }
 
 // Stats are the runtime's counters since its start, and its gauges of now.
@@ -106,6 +135,9 @@ type Stats struct {
 	Renewals, RenewFailures, ReservationsLost                     int64
 	Closed, ClosedDuplicate, ClosedSwept, ClosedTombstone         int64
 	ClosedFenced, ClosesRefused, CloseFailures, UnbilledUnits     int64
+	// Leases and Accounting are zero without leased funding.
+	Leases     leases.Stats
+	Accounting usage.Stats
 }
 
 // Stats reads every counter; each is exact, together they are of about one instant.
@@ -122,6 +154,9 @@ func (r *Runtime) Stats() Stats {
 		Closed: h.stats.closed.Load(), ClosedDuplicate: h.stats.duplicates.Load(), ClosedSwept: h.stats.swept.Load(),
 		ClosedTombstone: h.stats.tombstones.Load(), ClosedFenced: h.stats.fenced.Load(), ClosesRefused: h.stats.refused.Load(),
 		CloseFailures: h.stats.closeFailures.Load(), UnbilledUnits: h.stats.unbilled.Load(),
+	}
+	if r.leases != nil {
+		s.Leases, s.Accounting = r.leases.Stats(), r.usage.Stats()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	github.com/jackc/pgx/v5 v5.13.0
 	github.com/tollgate-platform/tollgate/libs/admission v0.0.0
 	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
 	github.com/tollgate-platform/tollgate/libs/chassis v0.0.0
@@ -18,6 +19,7 @@ require (
 	github.com/tollgate-platform/tollgate/services/receipts v0.0.0
 	github.com/tollgate-platform/tollgate/services/snapshot v0.0.0
 	github.com/tollgate-platform/tollgate/services/usage v0.0.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -26,7 +28,6 @@ require (
 	connectrpc.com/otelconnect v0.12.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
-	github.com/jackc/pgx/v5 v5.13.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp v1.47.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect

@@ -24,6 +24,8 @@ type commands struct {
 	Probe        probeCommand        `cmd:"" help:"Ask a health endpoint once."`
 	Bench        benchCommand        `cmd:"" help:"Measure what the gateway adds to a paced provider, and reconcile every account to the unit."`
 	MockProvider mockProviderCommand `cmd:"" name:"mock-provider" help:"Serve an OpenAI-compatible provider that needs no account."`
+	Usage        usageCommand        `cmd:"" help:"Add up, or list, what was used."`
+	Reconcile    reconcileCommand    `cmd:"" help:"Recompute every account's books and compare them."`
 	Receipts     receiptsCommands    `cmd:"" help:"Work with receipt chains."`
 	Version      versionCommand      `cmd:"" help:"Print the version."`
 }

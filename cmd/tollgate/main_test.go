@@ -24,7 +24,7 @@ func run(t *testing.T, environ []string, args ...string) (code int, stdout, stde
 // start-up, with exit code 0.
 func TestHelpEverywhere(t *testing.T) {
 	t.Parallel()
-	for _, command := range []string{"", "serve", "migrate", "demo", "bench", "mock-provider", "receipts", "receipts verify", "version"} {
+	for _, command := range []string{"", "serve", "migrate", "demo", "bench", "mock-provider", "receipts", "receipts verify", "usage", "reconcile", "version"} {
 		code, out, errs := run(t, nil, append(strings.Fields(command), "--help")...)
 		if code != 0 || errs != "" || !strings.Contains(out, "Usage: tollgate") {
 			t.Errorf("%q --help: exit %d\n%s%s", command, code, out, errs)

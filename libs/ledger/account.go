@@ -164,6 +164,12 @@ type Holdings struct {
 	SettlementLoss int64
 	Expired        int64
 	Withdrawn      int64
+	// What usage adds up to, each way; UsageRecorded = DayUnits = EventUnits +
+	// PrunedUnits in sound books.
+	UsageRecorded int64 // the account's own sum
+	DayUnits      int64 // of its day totals
+	EventUnits    int64 // of its usage events
+	PrunedUnits   int64 // of events that retention has deleted
 	// Drift names every stored aggregate that disagrees with its rows
 	// (usage_recorded, open_count, allowance, day totals); empty when sound.
 	Drift []string
@@ -172,9 +178,16 @@ type Holdings struct {
 // Holds says whether the equation holds, in checked arithmetic: an overflow is
 // a violation.
 func (h Holdings) Holds() bool {
-	left, ok := sum(h.Deposited, h.Overage)
+	left, right, ok := h.Sides()
+	return ok && left == right && len(h.Drift) == 0
+}
+
+// Sides are both sides of the equation; ok is false when a term is negative or
+// a side doesn't fit.
+func (h Holdings) Sides() (left, right int64, ok bool) {
+	left, ok = sum(h.Deposited, h.Overage)
 	right, ok2 := sum(h.Balance, h.ActiveGrants, h.SettledUsage, h.SettlementLoss, h.Expired, h.Withdrawn)
-	return ok && ok2 && left == right && len(h.Drift) == 0
+	return left, right, ok && ok2
 }
 
 // sum adds non-negative terms; ok is false on a negative term or an overflow.

@@ -28,6 +28,15 @@ type UsageQueries interface {
 	// UsageEvents reads events in (committed at, request id) order after the
 	// cursor, at most limit (MaxPage).
 	UsageEvents(ctx context.Context, account ident.ID, after UsageCursor, limit int) ([]UsageEvent, error)
+	// UsageRecords reads the events that q selects after a place, at most limit
+	// (MaxPage), looking at about MaxUsageScan.
+	UsageRecords(ctx context.Context, q UsageQuery, after UsagePlace, limit int) (UsagePage, error)
+	// UsageSums adds up the events that q selects after a place, about
+	// MaxUsageScan of them, by group. A sum that doesn't fit 63 bits is Exhausted.
+	UsageSums(ctx context.Context, q UsageQuery, by UsageGroups, after UsagePlace) (UsageSumPage, error)
+	// DayTotals reads what the budget days before the given one billed, newest
+	// first, at most limit (MaxPage); before 0 starts at the newest.
+	DayTotals(ctx context.Context, account ident.ID, before int64, limit int) ([]DayTotal, error)
 	// Conservation recomputes the equation of one account from its rows.
 	Conservation(ctx context.Context, account ident.ID) (Holdings, error)
 	// ConservationPage recomputes it for a page of accounts in id order.

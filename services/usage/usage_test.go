@@ -11,8 +11,11 @@ import (
 
 	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/sqlite"
@@ -109,6 +112,88 @@ func TestUsageOverTheWire(t *testing.T) {
 	}
 }
 
+// TestUsageIsSelectedAndSummedOverTheWire: the filters select, the sums are
+// theirs, and budget days add up.
+func TestUsageIsSelectedAndSummedOverTheWire(t *testing.T) {
+	t.Parallel()
+	_, c := setup(t, spent(t), slog.New(slog.DiscardHandler))
+	account, key := ident.Account("acme").String(), ident.Key("acme", "main").String()
+	for want, req := range map[int]*usagev1.ListUsageRequest{
+		5: {AccountId: account, KeyId: key, Model: "m", Source: usagev1.UsageSource_USAGE_SOURCE_RESERVED},
+		0: {AccountId: account, Model: "n"},
+	} {
+		page, err := c.ListUsage(t.Context(), req)
+		if err != nil || len(page.GetRecords()) != want || page.GetNextCursor() != "" || page.GetAsOfUnixNanos() == 0 {
+			t.Errorf("%v: %v, %v", req, page, err)
+		}
+	}
+	sums, err := c.SummarizeUsage(t.Context(), &usagev1.SummarizeUsageRequest{By: []usagev1.UsageDimension{
+		usagev1.UsageDimension_USAGE_DIMENSION_KEY, usagev1.UsageDimension_USAGE_DIMENSION_DAY,
+	}})
+	if err != nil || len(sums.GetSums()) != 1 || sums.GetNextCursor() != "" {
+		t.Fatalf("%v, %v", sums, err)
+	}
+	if s := sums.GetSums()[0]; s.GetKeyId() != key || s.GetAccountId() != "" || s.GetEvents() != 5 || s.GetUnits() != 500 || s.GetPromptTokens().GetTokens() != 20 ||
+		s.GetCachedTokens().GetUnreportedEvents() != 5 || s.GetStartUnixNanos() != time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC).UnixNano() {
+		t.Errorf("sum %v", s)
+	}
+	days, err := c.ListDayTotals(t.Context(), &usagev1.ListDayTotalsRequest{AccountId: account})
+	if err != nil || len(days.GetTotals()) != 1 || days.GetTotals()[0].GetUnits() != 500 || days.GetTotals()[0].GetEvents() != 5 {
+		t.Errorf("days %v, %v", days, err)
+	}
+	none, err := c.ListDayTotals(t.Context(), &usagev1.ListDayTotalsRequest{AccountId: account, BeforeDay: new(int64)})
+	if err != nil || len(none.GetTotals()) != 0 {
+		t.Errorf("before the first day: %v, %v", none, err)
+	}
+}
+
+// spending pays for another request whenever a page of usage is read.
+type spending struct {
+	ledger.UsageQueries
+
+	spend func()
+}
+
+func (s spending) UsageRecords(ctx context.Context, q ledger.UsageQuery, after ledger.UsagePlace, limit int) (ledger.UsagePage, error) {
+	s.spend()
+	return s.UsageQueries.UsageRecords(ctx, q, after, min(limit, 2))
+}
+
+// TestAnExportEndsUnderLoad: what is committed after its start is left out, so
+// that it ends though each page is followed by new usage.
+func TestAnExportEndsUnderLoad(t *testing.T) {
+	t.Parallel()
+	l := spent(t)
+	at, err := l.UsageRecords(t.Context(), ledger.UsageQuery{}, ledger.UsagePlace{}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	added := 0
+	_, c := setup(t, spending{l, func() {
+		added++
+		report, err := l.Ingest(t.Context(), []ledger.IngestEvent{{
+			Request: ident.New(), Account: ident.Account("acme"), Units: 1, OverageUnits: 1, CommittedAt: at.AsOf.Add(time.Duration(added) * time.Second),
+			Dimensions: ledger.Dimensions{PromptTokens: -1, CachedTokens: -1, CompletionTokens: -1, ReasoningTokens: -1},
+		}})
+		if err != nil || report.Accepted != 1 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}}, slog.New(slog.DiscardHandler))
+	stream, err := c.ExportUsage(t.Context(), &usagev1.ExportUsageRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := 0
+	var last *usagev1.ExportUsageResponse
+	for stream.Receive() {
+		last = stream.Msg()
+		records += len(last.GetRecords())
+	}
+	if err := stream.Err(); err != nil || records != 5 || last.GetCursor() != "" || last.GetCutoffUnixNanos() != at.AsOf.UnixNano() {
+		t.Errorf("%d records, the last part %v, %v", records, last, err)
+	}
+}
+
 // TestIngestOverTheWire: every event is counted once, every field is stored, and
 // a rejection has its reason.
 func TestIngestOverTheWire(t *testing.T) {
@@ -188,8 +273,13 @@ func TestWireRefusesWhatItDoesNotDo(t *testing.T) {
 	if _, err := c.GetUsage(t.Context(), &usagev1.GetUsageRequest{AccountId: ident.Account("nobody").String()}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("an unknown account: %v", err)
 	}
-	if _, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account, KeyId: account}); connect.CodeOf(err) != connect.CodeUnimplemented {
-		t.Errorf("a filter: %v", err)
+	hourAndDay := []usagev1.UsageDimension{usagev1.UsageDimension_USAGE_DIMENSION_HOUR, usagev1.UsageDimension_USAGE_DIMENSION_DAY}
+	if _, err := c.SummarizeUsage(t.Context(), &usagev1.SummarizeUsageRequest{By: hourAndDay}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("an hour and a day: %v", err)
+	}
+	since, until := int64(2), int64(1)
+	if _, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account, SinceUnixNanos: &since, UntilUnixNanos: &until}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("an end before the start: %v", err)
 	}
 	if _, err := c.ListUsage(t.Context(), &usagev1.ListUsageRequest{AccountId: account, Cursor: "7.x"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a bad cursor: %v", err)
@@ -223,5 +313,88 @@ func TestAuditSeesCookedBooks(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), ident.Account("acme").String()) {
 		t.Errorf("log: %s", log.String())
+	}
+}
+
+// crowded has accounts 1 to n, of which those that are slow can't be read with
+// others, and one's books are cooked. It fails whole while it is down.
+type crowded struct {
+	ledger.UsageQueries
+
+	n, slow, bad byte
+	down         bool
+	asked        []int
+}
+
+func (c *crowded) ConservationPage(_ context.Context, after ident.ID, limit int) ([]ledger.Holdings, error) {
+	c.asked = append(c.asked, limit)
+	var page []ledger.Holdings
+	for i := after[0] + 1; i <= c.n && len(page) < limit; i++ {
+		if c.down && i > c.n/2 || i == c.slow && limit > 1 {
+			return nil, fault.New(fault.Unavailable, "LEDGER_UNAVAILABLE", "the ledger is unavailable; try again")
+		}
+		h := ledger.Holdings{Account: ident.ID{i}}
+		if i == c.bad {
+			h.Deposited = 1
+		}
+		page = append(page, h)
+	}
+	return page, nil
+}
+
+// TestAuditGoesOnWhereItWasCutOff: a pass that fails keeps its place and what it
+// found, an account that is too large for a page is read alone, and a whole round
+// alone clears a violation.
+func TestAuditGoesOnWhereItWasCutOff(t *testing.T) {
+	t.Parallel()
+	reader := sdkmetric.NewManualReader()
+	c := &crowded{n: 250, slow: 77, bad: 50, down: true}
+	s, err := usage.New(usage.Config{AuditEvery: time.Minute}, usage.Deps{
+		Queries: c, Log: slog.New(slog.DiscardHandler), Meter: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("usage"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(name string) (n int64) {
+		t.Helper()
+		var all metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				if m.Name != name {
+					continue
+				}
+				switch data := m.Data.(type) {
+				case metricdata.Gauge[int64]:
+					return data.DataPoints[0].Value
+				case metricdata.Sum[int64]:
+					return data.DataPoints[0].Value
+				}
+			}
+		}
+		return 0
+	}
+	if err := s.Jobs[0].Run(t.Context()); err == nil || !strings.Contains(err.Error(), "after 125 accounts") {
+		t.Errorf("cut off: %v", err)
+	}
+	if value("ledger_conservation_violations") != 1 || value("tollgate_ledger_audit_rounds_total") != 0 {
+		t.Error("a violation of a part isn't told, or the part is a round")
+	}
+	c.down = false
+	if err := s.Jobs[0].Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := value("tollgate_ledger_accounts_audited_total"); n != 250 || value("ledger_conservation_violations") != 1 || value("tollgate_ledger_audit_rounds_total") != 1 {
+		t.Errorf("%d accounts audited in a round of 250", n)
+	}
+	c.bad, c.down = 0, true
+	if err := s.Jobs[0].Run(t.Context()); err == nil || value("ledger_conservation_violations") != 1 {
+		t.Errorf("a part of a round cleared the violation: %v", err)
+	}
+	c.down = false
+	if err := s.Jobs[0].Run(t.Context()); err != nil || value("ledger_conservation_violations") != 0 {
+		t.Errorf("a whole round didn't clear it: %v", err)
 	}
 }

@@ -52,6 +52,18 @@ func calls(c *remote.Client) map[string]func(ctx context.Context) error {
 			return err
 		},
 		"AccountUsage": func(ctx context.Context) error { _, err := c.AccountUsage(ctx, ref.Account); return err },
+		"UsageRecords": func(ctx context.Context) error {
+			_, err := c.UsageRecords(ctx, ledger.UsageQuery{}, ledger.UsagePlace{}, 0)
+			return err
+		},
+		"UsageSums": func(ctx context.Context) error {
+			_, err := c.UsageSums(ctx, ledger.UsageQuery{}, ledger.UsageGroups{}, ledger.UsagePlace{})
+			return err
+		},
+		"DayTotals": func(ctx context.Context) error {
+			_, err := c.DayTotals(ctx, ref.Account, 0, 0)
+			return err
+		},
 		"UsageEvents": func(ctx context.Context) error {
 			_, err := c.UsageEvents(ctx, ref.Account, ledger.UsageCursor{}, 0)
 			return err
@@ -69,7 +81,7 @@ func calls(c *remote.Client) map[string]func(ctx context.Context) error {
 // reads are those that may be repeated; every other call is made once.
 func read(name string) bool {
 	switch name {
-	case "AccountUsage", "UsageEvents", "Conservation", "GetSnapshot", "ListSnapshots", "ListKeys", "GetPolicy", "Revision":
+	case "AccountUsage", "UsageEvents", "UsageRecords", "UsageSums", "DayTotals", "Conservation", "GetSnapshot", "ListSnapshots", "ListKeys", "GetPolicy", "Revision":
 		return true
 	}
 	return false

@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"math"
+	"reflect"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -47,19 +49,11 @@ func TestEveryFieldOfAccountUsageSurvives(t *testing.T) {
 		id(), answers, itself)
 }
 
-func TestEveryFieldOfUsageEventsSurvives(t *testing.T) {
-	t.Parallel()
-	questions := rapid.Custom(func(t *rapid.T) ofAccount {
-		q := ofAccount{drawn(t, id()), listed{ledger.UsageCursor{}, rapid.IntRange(3, 1000).Draw(t, "limit")}}
-		if drawn(t, rapid.Bool()) {
-			q.after = ledger.UsageCursor{CommittedAt: drawn(t, instant()), Request: drawn(t, id())}
-		}
-		return q
-	})
-	answers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ledger.UsageEvent {
+func usageEvent() *rapid.Generator[ledger.UsageEvent] {
+	return rapid.Custom(func(t *rapid.T) ledger.UsageEvent {
 		e := ledger.UsageEvent{
 			Request: drawn(t, id()), Account: drawn(t, id()), Key: drawn(t, id()),
-			Source: rapid.SampledFrom([]string{ledger.SourceReserved, ledger.SourceLeased, ledger.SourceOverage}).Draw(t, "source"),
+			Source: drawn(t, source()),
 			Units:  drawn(t, units()), OverageUnits: drawn(t, units()), ExcessUnits: drawn(t, units()), Day: drawn(t, rapid.Int64Range(0, 100_000)),
 			ExcessDay: drawn(t, rapid.Int64Range(0, 100_000)), PolicyRevision: drawn(t, sum32()), Endpoint: drawn(t, text(32)), Items: drawn(t, units()),
 			Dimensions: drawn(t, dimensions()), CommittedAt: drawn(t, instant()),
@@ -68,9 +62,96 @@ func TestEveryFieldOfUsageEventsSurvives(t *testing.T) {
 			e.Outcome = drawn(t, outcome(ledger.Swept))
 		}
 		return e
+	})
+}
+
+func source(more ...string) *rapid.Generator[string] {
+	return rapid.SampledFrom(append([]string{ledger.SourceReserved, ledger.SourceLeased, ledger.SourceOverage}, more...))
+}
+
+// selection is a query and a place in it, of one account or of all.
+func selection() *rapid.Generator[selected] {
+	return rapid.Custom(func(t *rapid.T) selected {
+		s := selected{q: ledger.UsageQuery{
+			Account: drawn(t, rapid.OneOf(rapid.Just(ident.ID{}), someID())), Key: drawn(t, id()), Model: drawn(t, text(256)), Source: drawn(t, source("")),
+			Since: drawn(t, maybe()), Until: drawn(t, maybe()),
+		}, listed: listed{after: ledger.UsagePlace{}}}
+		if drawn(t, rapid.Bool()) {
+			s.after = place(t, s.q)
+		}
+		return s
+	})
+}
+
+func place(t *rapid.T, q ledger.UsageQuery) ledger.UsagePlace {
+	p := ledger.UsagePlace{Account: q.Account, UsageCursor: ledger.UsageCursor{CommittedAt: drawn(t, instant()), Request: drawn(t, id())}}
+	if p.Account.IsZero() {
+		p.Account = drawn(t, someID())
+	}
+	return p
+}
+
+func TestEveryFieldOfUsageRecordsSurvives(t *testing.T) {
+	t.Parallel()
+	e := &echo{}
+	c := serve(t, e.parts(), inMemory)
+	rapid.Check(t, func(t *rapid.T) {
+		q := drawn(t, selection())
+		q.limit = rapid.IntRange(1, 1000).Draw(t, "limit")
+		want := ledger.UsagePage{Events: rapid.SliceOfN(usageEvent(), 1, 2).Draw(t, "events"), AsOf: drawn(t, instant())}
+		if want.More = drawn(t, rapid.Bool()); want.More {
+			want.Next = place(t, q.q)
+		}
+		e.answer = want
+		got, err := c.UsageRecords(ctx(), q.q, q.after.(ledger.UsagePlace), q.limit)
+		if err != nil || !reflect.DeepEqual(got, want) || !reflect.DeepEqual(e.asked, q) {
+			t.Fatalf("%+v, %v, want\n%+v\nasked %+v, want\n%+v", got, err, want, e.asked, q)
+		}
+	})
+}
+
+func TestEveryFieldOfUsageSumsSurvives(t *testing.T) {
+	t.Parallel()
+	tokens := rapid.Custom(func(t *rapid.T) ledger.TokenSum {
+		return ledger.TokenSum{Tokens: drawn(t, units()), Unreported: drawn(t, units())}
+	})
+	sum := rapid.Custom(func(t *rapid.T) ledger.UsageSum {
+		return ledger.UsageSum{
+			Account: drawn(t, id()), Key: drawn(t, id()), Model: drawn(t, text(256)), Source: drawn(t, source("")), Start: drawn(t, maybe()),
+			Events: drawn(t, units()), Units: drawn(t, units()), OverageUnits: drawn(t, units()), Items: drawn(t, units()),
+			Prompt: drawn(t, tokens), Cached: drawn(t, tokens), Completion: drawn(t, tokens), Reasoning: drawn(t, tokens),
+		}
+	})
+	e := &echo{}
+	c := serve(t, e.parts(), inMemory)
+	rapid.Check(t, func(t *rapid.T) {
+		q := drawn(t, selection())
+		q.by = ledger.UsageGroups{
+			Account: drawn(t, rapid.Bool()), Key: drawn(t, rapid.Bool()), Model: drawn(t, rapid.Bool()), Source: drawn(t, rapid.Bool()),
+			Bucket: rapid.SampledFrom([]time.Duration{0, time.Hour, 24 * time.Hour}).Draw(t, "bucket"),
+		}
+		want := ledger.UsageSumPage{Sums: rapid.SliceOfN(sum, 0, 2).Draw(t, "sums"), AsOf: drawn(t, instant())}
+		if want.More = drawn(t, rapid.Bool()); want.More {
+			want.Next = place(t, q.q)
+		}
+		e.answer = want
+		got, err := c.UsageSums(ctx(), q.q, q.by, q.after.(ledger.UsagePlace))
+		if err != nil || !reflect.DeepEqual(got, want) || !reflect.DeepEqual(e.asked, q) {
+			t.Fatalf("%+v, %v, want\n%+v\nasked %+v, want\n%+v", got, err, want, e.asked, q)
+		}
+	})
+}
+
+func TestEveryFieldOfDayTotalsSurvives(t *testing.T) {
+	t.Parallel()
+	questions := rapid.Custom(func(t *rapid.T) ofAccount {
+		return ofAccount{drawn(t, id()), listed{rapid.Int64Range(0, 100_000).Draw(t, "before"), rapid.IntRange(3, 1000).Draw(t, "limit")}}
+	})
+	answers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ledger.DayTotal {
+		return ledger.DayTotal{Day: drawn(t, rapid.Int64Range(0, 100_000)), Events: drawn(t, units()), Units: drawn(t, units()), OverageUnits: drawn(t, units())}
 	}), 1, 2)
-	survives(t, func(c *remote.Client, q ofAccount) ([]ledger.UsageEvent, error) {
-		return c.UsageEvents(ctx(), q.account, q.after.(ledger.UsageCursor), q.limit)
+	survives(t, func(c *remote.Client, q ofAccount) ([]ledger.DayTotal, error) {
+		return c.DayTotals(ctx(), q.account, q.after.(int64), q.limit)
 	}, questions, answers, itself)
 }
 
@@ -80,6 +161,7 @@ func TestEveryFieldOfConservationSurvives(t *testing.T) {
 		return ledger.Holdings{
 			Account: drawn(t, id()), Deposited: drawn(t, units()), Overage: drawn(t, units()), Balance: drawn(t, units()), ActiveGrants: drawn(t, units()),
 			SettledUsage: drawn(t, units()), SettlementLoss: drawn(t, units()), Expired: drawn(t, units()), Withdrawn: drawn(t, units()),
+			UsageRecorded: drawn(t, units()), DayUnits: drawn(t, units()), EventUnits: drawn(t, units()), PrunedUnits: drawn(t, units()),
 			Drift: rapid.OneOf(rapid.Just[[]string](nil), rapid.SliceOfN(text(128), 1, 3)).Draw(t, "drift"),
 		}
 	})

@@ -46,6 +46,11 @@ type (
 		account ident.ID
 		listed
 	}
+	selected struct {
+		q  ledger.UsageQuery
+		by ledger.UsageGroups
+		listed
+	}
 )
 
 func (e *echo) Reserve(_ context.Context, r ledger.Reserve) (ledger.ReserveResult, error) {
@@ -84,8 +89,16 @@ func (e *echo) AccountUsage(_ context.Context, account ident.ID) (ledger.Account
 	return told[ledger.AccountUsage](e, account)
 }
 
-func (e *echo) UsageEvents(_ context.Context, account ident.ID, after ledger.UsageCursor, limit int) ([]ledger.UsageEvent, error) {
-	return told[[]ledger.UsageEvent](e, ofAccount{account, listed{after, limit}})
+func (e *echo) UsageRecords(_ context.Context, q ledger.UsageQuery, after ledger.UsagePlace, limit int) (ledger.UsagePage, error) {
+	return told[ledger.UsagePage](e, selected{q, ledger.UsageGroups{}, listed{after, limit}})
+}
+
+func (e *echo) UsageSums(_ context.Context, q ledger.UsageQuery, by ledger.UsageGroups, after ledger.UsagePlace) (ledger.UsageSumPage, error) {
+	return told[ledger.UsageSumPage](e, selected{q, by, listed{after, 0}})
+}
+
+func (e *echo) DayTotals(_ context.Context, account ident.ID, before int64, limit int) ([]ledger.DayTotal, error) {
+	return told[[]ledger.DayTotal](e, ofAccount{account, listed{before, limit}})
 }
 
 func (e *echo) Conservation(_ context.Context, account ident.ID) (ledger.Holdings, error) {

@@ -181,6 +181,18 @@ func (x through) UsageEvents(ctx context.Context, account ident.ID, after ledger
 	return x.c.UsageEvents(ctx, account, after, limit)
 }
 
+func (x through) UsageRecords(ctx context.Context, q ledger.UsageQuery, after ledger.UsagePlace, limit int) (ledger.UsagePage, error) {
+	return x.c.UsageRecords(ctx, q, after, limit)
+}
+
+func (x through) UsageSums(ctx context.Context, q ledger.UsageQuery, by ledger.UsageGroups, after ledger.UsagePlace) (ledger.UsageSumPage, error) {
+	return x.c.UsageSums(ctx, q, by, after)
+}
+
+func (x through) DayTotals(ctx context.Context, account ident.ID, before int64, limit int) ([]ledger.DayTotal, error) {
+	return x.c.DayTotals(ctx, account, before, limit)
+}
+
 func (x through) Conservation(ctx context.Context, account ident.ID) (ledger.Holdings, error) {
 	return x.c.Conservation(ctx, account)
 }

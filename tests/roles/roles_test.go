@@ -73,6 +73,8 @@ func TestRolesOfTheContract(t *testing.T) {
 		"/tollgate.snapshot.v1.SnapshotService/GetPolicy": both,
 		"/tollgate.usage.v1.UsageService/Ingest":          instance,
 		"/tollgate.usage.v1.UsageService/RecordDecisions": instance,
+		"/tollgate.usage.v1.UsageService/SummarizeUsage":  operator,
+		"/tollgate.usage.v1.UsageService/ExportUsage":     operator,
 		"/tollgate.receipts.v1.ReceiptsService/Append":    instance,
 	}
 	rest := map[string]identity.Set{

@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T, c *clock.Manual) Fixture) {
 		{"snapshots", snapshots()},
 		{"policies", policies()},
 		{"usage", usage()},
+		{"sums", usageSums()},
 		{"audit", audits()},
 		{"input", inputs()},
 		{"conservation", conservation()},

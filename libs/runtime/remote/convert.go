@@ -234,7 +234,8 @@ func fromWireHoldings(c *adminv1.Conservation) (ledger.Holdings, error) {
 		Account: p.id("account_id", c.GetAccountId()), Deposited: c.GetDepositedUnits(), Overage: c.GetOverageUnits(),
 		Balance: c.GetBalanceUnits(), ActiveGrants: c.GetActiveGrantsUnits(), SettledUsage: c.GetSettledUsageUnits(),
 		SettlementLoss: c.GetSettlementLossUnits(), Expired: c.GetExpiredUnits(), Withdrawn: c.GetWithdrawnUnits(),
-		Drift: c.GetDrift(),
+		Drift:         c.GetDrift(),
+		UsageRecorded: c.GetUsageRecordedUnits(), DayUnits: c.GetDayTotalsUnits(), EventUnits: c.GetEventsUnits(), PrunedUnits: c.GetPrunedUnits(),
 	}
 	return out, p.err()
 }

@@ -2,9 +2,9 @@ package remote
 
 import (
 	"errors"
-	"strconv"
 	"unicode/utf8"
 
+	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	usagev1 "github.com/tollgate-platform/tollgate/proto/gen/tollgate/usage/v1"
 )
@@ -24,47 +24,95 @@ func fromWireUsage(r *usagev1.GetUsageResponse) (ledger.AccountUsage, error) {
 	return out, nil
 }
 
-// toWireUsageCursor is the place of a record, as the contract spells it.
-func toWireUsageCursor(c ledger.UsageCursor) string {
-	if c == (ledger.UsageCursor{}) {
-		return ""
+// undefined is a value of an enum that the service refuses, for what the ledger
+// would refuse.
+const undefined = -1
+
+func toWireSelection(q ledger.UsageQuery) *usagev1.UsageSelection {
+	source, known := ledgerwire.Sources()[q.Source]
+	if !known && q.Source != "" {
+		source = undefined
 	}
-	nanos := int64(0) // a cursor without an instant stands before every record
-	if !c.CommittedAt.IsZero() {
-		nanos = c.CommittedAt.UnixNano()
+	return &usagev1.UsageSelection{
+		AccountId: toWireID(q.Account), KeyId: toWireID(q.Key), Model: q.Model, Source: source,
+		SinceUnixNanos: ledgerwire.Instant(q.Since), UntilUnixNanos: ledgerwire.Instant(q.Until),
 	}
-	return strconv.FormatInt(nanos, 10) + "." + c.Request.String()
 }
 
-func fromWireEvents(r *usagev1.ListUsageResponse) ([]ledger.UsageEvent, error) {
-	sources := map[usagev1.UsageSource]string{
-		usagev1.UsageSource_USAGE_SOURCE_RESERVED: "reserved",
-		usagev1.UsageSource_USAGE_SOURCE_LEASED:   "leased",
-		usagev1.UsageSource_USAGE_SOURCE_OVERAGE:  "overage",
+func toWireGroups(by ledger.UsageGroups) []usagev1.UsageDimension {
+	out := ledgerwire.Groups(by)
+	if read, err := ledgerwire.FromGroups(out); err != nil || read != by {
+		return append(out, undefined)
 	}
+	return out
+}
+
+func fromWireRecords(records []*usagev1.UsageRecord) ([]ledger.UsageEvent, error) {
 	var p parser
-	out := make([]ledger.UsageEvent, 0, len(r.GetRecords()))
-	for _, e := range r.GetRecords() {
-		source, known := sources[e.GetSource()]
-		if !known {
-			p.bad("source", errors.New("is not one of the contract's"))
-		}
+	out := make([]ledger.UsageEvent, 0, len(records))
+	for _, e := range records {
 		event := ledger.UsageEvent{
 			Request: p.id("request_id", e.GetRequestId()), Account: p.id("account_id", e.GetAccountId()),
-			Key: p.optionalID("key_id", e.GetKeyId()), Source: source,
+			Key: p.optionalID("key_id", e.GetKeyId()), Source: p.source(e.GetSource()),
 			Units: e.GetBill().GetUnits(), OverageUnits: e.GetBill().GetOverageUnits(), ExcessUnits: e.GetBill().GetExcessUnits(),
 			Day: e.GetBill().GetDay(), ExcessDay: e.GetBill().GetExcessDay(), PolicyRevision: p.sum32("policy_revision", e.GetPolicyRevision()),
 			Endpoint: e.GetEndpoint(), Items: e.GetItems(), Dimensions: fromWireDimensions(e.GetDimensions()), CommittedAt: at(e.GetCommittedAtUnixNanos()),
 		}
-		if source == "reserved" {
+		if event.Source == "" {
+			p.bad("source", errors.New("must be stated"))
+		}
+		if event.Source == ledger.SourceReserved {
 			event.Outcome = p.outcome(e.GetOutcome())
 		}
 		out = append(out, event)
 	}
-	if err := p.err(); err != nil {
-		return nil, err
+	return out, p.err()
+}
+
+// source takes an unspecified one for none.
+func (p *parser) source(s usagev1.UsageSource) string {
+	source, known := ledgerwire.FromSource(s)
+	if !known {
+		p.bad("source", errors.New("is not one of the contract's"))
 	}
-	return out, nil
+	return source
+}
+
+func fromWirePage(q ledger.UsageQuery, r *usagev1.ListUsageResponse) (ledger.UsagePage, error) {
+	events, err := fromWireRecords(r.GetRecords())
+	if err != nil {
+		return ledger.UsagePage{}, err
+	}
+	page := ledger.UsagePage{Events: events, AsOf: at(r.GetAsOfUnixNanos()), More: r.GetNextCursor() != ""}
+	if page.Next, err = ledgerwire.FromUsagePlace(q, r.GetNextCursor()); err != nil {
+		return ledger.UsagePage{}, unreadable(err)
+	}
+	return page, nil
+}
+
+func fromWireSums(q ledger.UsageQuery, r *usagev1.SummarizeUsageResponse) (ledger.UsageSumPage, error) {
+	tokens := func(t *usagev1.TokenSum) ledger.TokenSum {
+		return ledger.TokenSum{Tokens: t.GetTokens(), Unreported: t.GetUnreportedEvents()}
+	}
+	var p parser
+	page := ledger.UsageSumPage{Sums: make([]ledger.UsageSum, 0, len(r.GetSums())), AsOf: at(r.GetAsOfUnixNanos()), More: r.GetNextCursor() != ""}
+	for _, s := range r.GetSums() {
+		page.Sums = append(page.Sums, ledger.UsageSum{
+			Account: p.optionalID("account_id", s.GetAccountId()), Key: p.optionalID("key_id", s.GetKeyId()), Model: s.GetModel(),
+			Source: p.source(s.GetSource()), Start: optionalAt(s.StartUnixNanos), //nolint:protogetter // absence is a value
+			Events: s.GetEvents(), Units: s.GetUnits(), OverageUnits: s.GetOverageUnits(), Items: s.GetItems(),
+			Prompt: tokens(s.GetPromptTokens()), Cached: tokens(s.GetCachedTokens()),
+			Completion: tokens(s.GetCompletionTokens()), Reasoning: tokens(s.GetReasoningTokens()),
+		})
+	}
+	if err := p.err(); err != nil {
+		return ledger.UsageSumPage{}, err
+	}
+	var err error
+	if page.Next, err = ledgerwire.FromUsagePlace(q, r.GetNextCursor()); err != nil {
+		return ledger.UsageSumPage{}, unreadable(err)
+	}
+	return page, nil
 }
 
 // sendable says whether the wire takes an event. One that it doesn't is out of

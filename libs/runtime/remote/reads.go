@@ -94,29 +94,24 @@ func (c *Client) AccountUsage(ctx context.Context, account ident.ID) (ledger.Acc
 // UsageEvents implements ledger.UsageQueries. What one page doesn't carry is
 // read with further ones.
 func (c *Client) UsageEvents(ctx context.Context, account ident.ID, after ledger.UsageCursor, limit int) ([]ledger.UsageEvent, error) {
-	if c.usage == nil {
-		return nil, absent("usage")
-	}
 	if limit == 0 {
 		limit = ledger.DefaultPage
 	}
+	q, place := ledger.UsageQuery{Account: account}, ledger.UsagePlace{Account: account, UsageCursor: after}
+	if after == (ledger.UsageCursor{}) {
+		place = ledger.UsagePlace{}
+	}
 	var out []ledger.UsageEvent
 	for {
-		req := &usagev1.ListUsageRequest{AccountId: account.String(), Cursor: toWireUsageCursor(after), Limit: page(limit-len(out), maxRecords)}
-		res, err := repeat(ctx, c, c.usage.ListUsage, req)
+		found, err := c.UsageRecords(ctx, q, place, limit-len(out))
 		if err != nil {
 			return nil, err
 		}
-		events, err := fromWireEvents(res)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, events...)
-		if len(events) == 0 || res.GetNextCursor() == "" || len(out) >= limit {
+		out = append(out, found.Events...)
+		if !found.More || len(out) >= limit {
 			return out, nil
 		}
-		last := events[len(events)-1]
-		after = ledger.UsageCursor{CommittedAt: last.CommittedAt, Request: last.Request}
+		place = found.Next
 	}
 }
 

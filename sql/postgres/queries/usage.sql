@@ -29,6 +29,61 @@ WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint
 ORDER BY committed_at, request_id
 LIMIT @max_rows::bigint;
 
+-- name: EventPlace :one
+-- EventPlace finds the event that comes so many after a position, in
+-- (committed_at, request_id) order, up to an end.
+SELECT committed_at, request_id
+FROM usage_events
+WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
+  AND (committed_at, request_id) <= (@to_ns::bigint, @to_request::bytea)
+ORDER BY committed_at, request_id
+LIMIT 1 OFFSET @skip_rows::bigint;
+
+-- name: EventSearch :many
+-- EventSearch reads an account's events between two positions, the second one
+-- included, that match what isn't empty.
+SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
+  lease_id, items
+FROM usage_events
+WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
+  AND (committed_at, request_id) <= (@to_ns::bigint, @to_request::bytea)
+  AND (octet_length(@key_id::bytea) = 0 OR key_id = @key_id::bytea)
+  AND (@model::text = '' OR model = @model::text)
+  AND (@source::text = '' OR source = @source::text)
+ORDER BY committed_at, request_id
+LIMIT @max_rows::bigint;
+
+-- name: EventFold :many
+-- EventFold adds up what EventSearch would read, by the fields that are asked
+-- for and by time in buckets of so many nanoseconds, 0 for one. A sum that
+-- doesn't fit 63 bits is an error.
+SELECT
+  (CASE WHEN @by_key::boolean THEN key_id ELSE '\x00000000000000000000000000000000' END)::bytea AS by_key,
+  (CASE WHEN @by_model::boolean THEN model ELSE '' END)::text AS by_model,
+  (CASE WHEN @by_source::boolean THEN source ELSE '' END)::text AS by_source,
+  (CASE WHEN @bucket::bigint > 0 THEN committed_at - committed_at % @bucket::bigint ELSE 0 END)::bigint AS start_at,
+  count(*) AS events,
+  sum(units)::bigint AS units,
+  sum(overage_units)::bigint AS overage_units,
+  sum(items)::bigint AS items,
+  sum(greatest(prompt_tokens, 0))::bigint AS prompt_tokens,
+  count(*) FILTER (WHERE prompt_tokens < 0) AS prompt_unreported,
+  sum(greatest(cached_tokens, 0))::bigint AS cached_tokens,
+  count(*) FILTER (WHERE cached_tokens < 0) AS cached_unreported,
+  sum(greatest(completion_tokens, 0))::bigint AS completion_tokens,
+  count(*) FILTER (WHERE completion_tokens < 0) AS completion_unreported,
+  sum(greatest(reasoning_tokens, 0))::bigint AS reasoning_tokens,
+  count(*) FILTER (WHERE reasoning_tokens < 0) AS reasoning_unreported
+FROM usage_events
+WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
+  AND (committed_at, request_id) <= (@to_ns::bigint, @to_request::bytea)
+  AND (octet_length(@key_id::bytea) = 0 OR key_id = @key_id::bytea)
+  AND (@model::text = '' OR model = @model::text)
+  AND (@source::text = '' OR source = @source::text)
+GROUP BY 1, 2, 3, 4
+LIMIT @max_rows::bigint;
+
 -- name: EventsPrune :one
 -- EventsPrune deletes the oldest events and counts their units into the day
 -- totals' pruned columns, in one statement, so that the sums stay exact. All
@@ -64,6 +119,14 @@ SELECT
     + coalesce((SELECT sum(l.granted - l.used) FROM leases AS l WHERE l.account_n = @account_n AND l.state = 0 AND l.acquired_at >= @period_ns), 0))::bigint AS open_period,
   coalesce((SELECT m.requests FROM minutes AS m WHERE m.minute = @minute AND m.account_n = @account_n), 0)::bigint AS requests,
   coalesce((SELECT m.tokens FROM minutes AS m WHERE m.minute = @minute AND m.account_n = @account_n), 0)::bigint AS tokens;
+
+-- name: DaysPage :many
+-- DaysPage reads an account's days before the given one, the newest first.
+SELECT day, requests, units, overage_units
+FROM day_totals
+WHERE account_n = @account_n AND day < @before
+ORDER BY day DESC
+LIMIT @max_rows::bigint;
 
 -- name: SettledSince :one
 -- SettledSince sums what was billed to the days from the given one on.

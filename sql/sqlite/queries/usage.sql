@@ -19,6 +19,55 @@ FROM usage_events
 WHERE account_n = @account_n AND committed_at >= @after_at AND (committed_at > @after_at OR request_id > @after_request)
 ORDER BY committed_at, request_id LIMIT @max_rows;
 
+-- name: EventPlace :one
+-- EventPlace finds the event that comes so many after a position, in (committed_at, request_id) order, up to an end.
+SELECT committed_at, request_id FROM usage_events
+WHERE account_n = @account_n AND committed_at >= @after_at AND (committed_at > @after_at OR request_id > @after_request)
+  AND committed_at <= @to_at AND (committed_at < @to_at OR request_id <= @to_request)
+ORDER BY committed_at, request_id LIMIT 1 OFFSET @skip_rows;
+
+-- name: EventSearch :many
+-- EventSearch reads an account's events between two positions, the second one included, that match what isn't empty.
+SELECT
+  request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
+  committed_at, lease_id, items
+FROM usage_events
+WHERE account_n = @account_n AND committed_at >= @after_at AND (committed_at > @after_at OR request_id > @after_request)
+  AND committed_at <= @to_at AND (committed_at < @to_at OR request_id <= @to_request)
+  AND (length(CAST(@key_id AS BLOB)) = 0 OR key_id = @key_id)
+  AND (CAST(@model AS TEXT) = '' OR model = @model)
+  AND (CAST(@source AS TEXT) = '' OR source = @source)
+ORDER BY committed_at, request_id LIMIT @max_rows;
+
+-- name: EventFold :many
+-- EventFold adds up what EventSearch would read, by the fields that are asked for and by time in buckets of so many
+-- nanoseconds, 0 for one. A sum that doesn't fit 63 bits is an error.
+SELECT
+  CAST(CASE WHEN CAST(@by_key AS INTEGER) = 1 THEN e.key_id ELSE zeroblob(16) END AS BLOB) AS by_key,
+  CAST(CASE WHEN CAST(@by_model AS INTEGER) = 1 THEN e.model ELSE '' END AS TEXT) AS by_model,
+  CAST(CASE WHEN CAST(@by_source AS INTEGER) = 1 THEN e.source ELSE '' END AS TEXT) AS by_source,
+  CAST(CASE WHEN CAST(@bucket AS INTEGER) > 0 THEN e.committed_at - e.committed_at % CAST(@bucket AS INTEGER) ELSE 0 END AS INTEGER) AS start_at,
+  count(*) AS events,
+  CAST(sum(e.units) AS INTEGER) AS units,
+  CAST(sum(e.overage_units) AS INTEGER) AS overage_units,
+  CAST(sum(e.items) AS INTEGER) AS items,
+  CAST(sum(max(e.prompt_tokens, 0)) AS INTEGER) AS prompt_tokens,
+  CAST(sum(e.prompt_tokens < 0) AS INTEGER) AS prompt_unreported,
+  CAST(sum(max(e.cached_tokens, 0)) AS INTEGER) AS cached_tokens,
+  CAST(sum(e.cached_tokens < 0) AS INTEGER) AS cached_unreported,
+  CAST(sum(max(e.completion_tokens, 0)) AS INTEGER) AS completion_tokens,
+  CAST(sum(e.completion_tokens < 0) AS INTEGER) AS completion_unreported,
+  CAST(sum(max(e.reasoning_tokens, 0)) AS INTEGER) AS reasoning_tokens,
+  CAST(sum(e.reasoning_tokens < 0) AS INTEGER) AS reasoning_unreported
+FROM usage_events AS e
+WHERE e.account_n = @account_n AND e.committed_at >= @after_at AND (e.committed_at > @after_at OR e.request_id > @after_request)
+  AND e.committed_at <= @to_at AND (e.committed_at < @to_at OR e.request_id <= @to_request)
+  AND (length(CAST(@key_id AS BLOB)) = 0 OR e.key_id = @key_id)
+  AND (CAST(@model AS TEXT) = '' OR e.model = @model)
+  AND (CAST(@source AS TEXT) = '' OR e.source = @source)
+GROUP BY 1, 2, 3, 4 LIMIT @max_rows;
+
 -- name: EventListOld :many
 -- EventListOld reads what pruning has to book before it deletes: the oldest events before the cutoff.
 SELECT request_id, account_n, units, overage_units, excess_units, day, excess_day
@@ -48,6 +97,11 @@ WHERE account_n = @account_n AND day = @day;
 
 -- name: DayFind :one
 SELECT requests, units, overage_units FROM day_totals WHERE account_n = @account_n AND day = @day;
+
+-- name: DayList :many
+-- DayList reads an account's days before the given one, the newest first.
+SELECT day, requests, units, overage_units FROM day_totals
+WHERE account_n = @account_n AND day < @before ORDER BY day DESC LIMIT @max_rows;
 
 -- name: DaysSum :one
 -- DaysSum sums all days of an account, and those from since on.

@@ -43,6 +43,7 @@ func Holdings(a *Account, rows Rows) ledger.Holdings {
 		Account: a.ID, Deposited: a.Deposited, Overage: a.OverageRecorded, Balance: a.Balance,
 		ActiveGrants: rows.OpenUnits + rows.LeaseGranted, SettledUsage: rows.EventUnits + rows.DayPruned - rows.LeaseUsed,
 		SettlementLoss: a.SettlementLoss, Expired: a.Expired, Withdrawn: a.Withdrawn,
+		UsageRecorded: a.UsageRecorded, DayUnits: rows.DayUnits, EventUnits: rows.EventUnits, PrunedUnits: rows.DayPruned,
 	}
 	check := func(name string, stored, rows int64) {
 		if stored != rows {

@@ -152,7 +152,12 @@ func (s *State) inDomain(e *ledger.IngestEvent) bool {
 		(!overageOnly || (e.OverageUnits == e.Units && e.Fence == 0)) &&
 		!at.Before(now.Add(-ledger.MaxEventAge)) && !at.After(now.Add(ledger.MaxEventLead)) &&
 		d.PromptTokens >= -1 && d.CachedTokens >= -1 && d.CompletionTokens >= -1 && d.ReasoningTokens >= -1 &&
-		len(d.Model) <= maxModel && utf8.ValidString(d.Model) && strings.IndexByte(d.Model, 0) < 0
+		ValidModel(d.Model)
+}
+
+// ValidModel says whether a model's name can be stored.
+func ValidModel(name string) bool {
+	return len(name) <= maxModel && utf8.ValidString(name) && strings.IndexByte(name, 0) < 0
 }
 
 // AddRecorded loads that a request has an event, and its source.

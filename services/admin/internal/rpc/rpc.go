@@ -260,6 +260,7 @@ func (h *Handler) GetConservation(ctx context.Context, req *adminv1.GetConservat
 		AccountId: held.Account.String(), DepositedUnits: held.Deposited, OverageUnits: held.Overage, BalanceUnits: held.Balance,
 		ActiveGrantsUnits: held.ActiveGrants, SettledUsageUnits: held.SettledUsage, SettlementLossUnits: held.SettlementLoss,
 		ExpiredUnits: held.Expired, WithdrawnUnits: held.Withdrawn, Holds: held.Holds(), Drift: held.Drift,
+		UsageRecordedUnits: held.UsageRecorded, DayTotalsUnits: held.DayUnits, EventsUnits: held.EventUnits, PrunedUnits: held.PrunedUnits,
 	}}, nil
 }
 

@@ -5,9 +5,6 @@ package rpc
 import (
 	"context"
 	"encoding/hex"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/wire/ledgerwire"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
@@ -54,55 +51,36 @@ func (h *Handler) GetUsage(ctx context.Context, req *usagev1.GetUsageRequest) (*
 	}, nil
 }
 
-// ListUsage pages through an account's billed requests, oldest first. The
-// filters by key, source and time come with the usage issue and are refused.
+// ListUsage pages through billed requests, oldest first.
 func (h *Handler) ListUsage(ctx context.Context, req *usagev1.ListUsageRequest) (*usagev1.ListUsageResponse, error) {
-	account, err := ident.Parse(req.GetAccountId())
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "INVALID_ID", "account_id: "+err.Error())
-	}
-	if req.GetKeyId() != "" || req.GetSource() != usagev1.UsageSource_USAGE_SOURCE_UNSPECIFIED || req.SinceUnixNanos != nil || req.UntilUnixNanos != nil {
-		return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "key_id, source, since and until: this build lists an account's usage whole")
-	}
-	after, err := fromCursor(req.GetCursor())
+	q, err := fromWireSelection(&usagev1.UsageSelection{
+		AccountId: req.GetAccountId(), KeyId: req.GetKeyId(), Model: req.GetModel(), Source: req.GetSource(),
+		SinceUnixNanos: req.SinceUnixNanos, UntilUnixNanos: req.UntilUnixNanos, //nolint:protogetter // absence is a value
+	})
 	if err != nil {
 		return nil, err
 	}
-	limit := int(req.GetLimit())
-	if limit == 0 {
-		limit = defaultRecords
-	}
-	limit = min(limit, maxRecords)
-	events, err := h.queries.UsageEvents(ctx, account, after, limit)
+	after, err := ledgerwire.FromUsagePlace(q, req.GetCursor())
 	if err != nil {
 		return nil, err
 	}
-	out := &usagev1.ListUsageResponse{}
-	for _, e := range events {
-		out.Records = append(out.Records, toWireRecord(e))
+	page, err := h.queries.UsageRecords(ctx, q, after, pageOf(req.GetLimit()))
+	if err != nil {
+		return nil, err
 	}
-	if len(events) == limit {
-		out.NextCursor = toCursor(events[limit-1])
+	out := &usagev1.ListUsageResponse{Records: toWireRecords(page.Events), AsOfUnixNanos: toWireInstant(page.AsOf)}
+	if page.More {
+		out.NextCursor = ledgerwire.UsagePlace(q, page.Next)
 	}
 	return out, nil
 }
 
-// A cursor is the place of the last record: its instant and its request id.
-func toCursor(e ledger.UsageEvent) string {
-	return strconv.FormatInt(e.CommittedAt.UnixNano(), 10) + "." + e.Request.String()
-}
-
-func fromCursor(text string) (ledger.UsageCursor, error) {
-	if text == "" {
-		return ledger.UsageCursor{}, nil
+// pageOf is the size of a page that was asked for.
+func pageOf(limit uint32) int {
+	if limit == 0 {
+		return defaultRecords
 	}
-	at, id, _ := strings.Cut(text, ".")
-	nanos, err := strconv.ParseInt(at, 10, 64)
-	request, idErr := ident.Parse(id)
-	if err != nil || idErr != nil {
-		return ledger.UsageCursor{}, fault.New(fault.Invalid, "INVALID_CURSOR", "cursor: must be one that this list gave out")
-	}
-	return ledger.UsageCursor{CommittedAt: time.Unix(0, nanos).UTC(), Request: request}, nil
+	return int(min(limit, maxRecords))
 }
 
 func toWireView(u ledger.AccountUsage) *commonv1.UsageView {
@@ -125,10 +103,18 @@ func toWireView(u ledger.AccountUsage) *commonv1.UsageView {
 	return out
 }
 
-func toWireRecord(e ledger.UsageEvent) *usagev1.UsageRecord {
+func toWireRecords(events []ledger.UsageEvent) []*usagev1.UsageRecord {
+	var out []*usagev1.UsageRecord
+	for i := range events {
+		out = append(out, toWireRecord(&events[i]))
+	}
+	return out
+}
+
+func toWireRecord(e *ledger.UsageEvent) *usagev1.UsageRecord {
 	out := &usagev1.UsageRecord{
 		RequestId: e.Request.String(), AccountId: e.Account.String(), KeyId: ledgerwire.OptionalID(e.Key),
-		Source: sources()[e.Source], Outcome: ledgerwire.Outcomes()[e.Outcome],
+		Source: ledgerwire.Sources()[e.Source], Outcome: ledgerwire.Outcomes()[e.Outcome],
 		Bill:                 &commonv1.Bill{Units: e.Units, OverageUnits: e.OverageUnits, ExcessUnits: e.ExcessUnits, Day: e.Day},
 		Dimensions:           ledgerwire.Dimensions(e.Dimensions),
 		CommittedAtUnixNanos: e.CommittedAt.UnixNano(), Endpoint: e.Endpoint, Items: e.Items,
@@ -140,12 +126,4 @@ func toWireRecord(e ledger.UsageEvent) *usagev1.UsageRecord {
 		out.PolicyRevision = hex.EncodeToString(e.PolicyRevision[:])
 	}
 	return out
-}
-
-func sources() map[string]usagev1.UsageSource {
-	return map[string]usagev1.UsageSource{
-		"reserved": usagev1.UsageSource_USAGE_SOURCE_RESERVED,
-		"leased":   usagev1.UsageSource_USAGE_SOURCE_LEASED,
-		"overage":  usagev1.UsageSource_USAGE_SOURCE_OVERAGE,
-	}
 }

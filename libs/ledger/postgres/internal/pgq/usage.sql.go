@@ -88,6 +88,309 @@ func (q *Queries) DaysAdd(ctx context.Context, db DBTX, arg DaysAddParams) error
 	return err
 }
 
+const DaysPage = `-- name: DaysPage :many
+SELECT day, requests, units, overage_units
+FROM day_totals
+WHERE account_n = $1 AND day < $2
+ORDER BY day DESC
+LIMIT $3::bigint
+`
+
+type DaysPageParams struct {
+	AccountN int64
+	Before   int64
+	MaxRows  int64
+}
+
+type DaysPageRow struct {
+	Day          int64
+	Requests     int64
+	Units        int64
+	OverageUnits int64
+}
+
+// DaysPage reads an account's days before the given one, the newest first.
+func (q *Queries) DaysPage(ctx context.Context, db DBTX, arg DaysPageParams) ([]DaysPageRow, error) {
+	rows, err := db.Query(ctx, DaysPage, arg.AccountN, arg.Before, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DaysPageRow
+	for rows.Next() {
+		var i DaysPageRow
+		if err := rows.Scan(
+			&i.Day,
+			&i.Requests,
+			&i.Units,
+			&i.OverageUnits,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventFold = `-- name: EventFold :many
+SELECT
+  (CASE WHEN $1::boolean THEN key_id ELSE '\x00000000000000000000000000000000' END)::bytea AS by_key,
+  (CASE WHEN $2::boolean THEN model ELSE '' END)::text AS by_model,
+  (CASE WHEN $3::boolean THEN source ELSE '' END)::text AS by_source,
+  (CASE WHEN $4::bigint > 0 THEN committed_at - committed_at % $4::bigint ELSE 0 END)::bigint AS start_at,
+  count(*) AS events,
+  sum(units)::bigint AS units,
+  sum(overage_units)::bigint AS overage_units,
+  sum(items)::bigint AS items,
+  sum(greatest(prompt_tokens, 0))::bigint AS prompt_tokens,
+  count(*) FILTER (WHERE prompt_tokens < 0) AS prompt_unreported,
+  sum(greatest(cached_tokens, 0))::bigint AS cached_tokens,
+  count(*) FILTER (WHERE cached_tokens < 0) AS cached_unreported,
+  sum(greatest(completion_tokens, 0))::bigint AS completion_tokens,
+  count(*) FILTER (WHERE completion_tokens < 0) AS completion_unreported,
+  sum(greatest(reasoning_tokens, 0))::bigint AS reasoning_tokens,
+  count(*) FILTER (WHERE reasoning_tokens < 0) AS reasoning_unreported
+FROM usage_events
+WHERE account_n = $5 AND (committed_at, request_id) > ($6::bigint, $7::bytea)
+  AND (committed_at, request_id) <= ($8::bigint, $9::bytea)
+  AND (octet_length($10::bytea) = 0 OR key_id = $10::bytea)
+  AND ($11::text = '' OR model = $11::text)
+  AND ($12::text = '' OR source = $12::text)
+GROUP BY 1, 2, 3, 4
+LIMIT $13::bigint
+`
+
+type EventFoldParams struct {
+	ByKey        bool
+	ByModel      bool
+	BySource     bool
+	Bucket       int64
+	AccountN     int64
+	AfterNs      int64
+	AfterRequest []byte
+	ToNs         int64
+	ToRequest    []byte
+	KeyID        []byte
+	Model        string
+	Source       string
+	MaxRows      int64
+}
+
+type EventFoldRow struct {
+	ByKey                []byte
+	ByModel              string
+	BySource             string
+	StartAt              int64
+	Events               int64
+	Units                int64
+	OverageUnits         int64
+	Items                int64
+	PromptTokens         int64
+	PromptUnreported     int64
+	CachedTokens         int64
+	CachedUnreported     int64
+	CompletionTokens     int64
+	CompletionUnreported int64
+	ReasoningTokens      int64
+	ReasoningUnreported  int64
+}
+
+// EventFold adds up what EventSearch would read, by the fields that are asked
+// for and by time in buckets of so many nanoseconds, 0 for one. A sum that
+// doesn't fit 63 bits is an error.
+func (q *Queries) EventFold(ctx context.Context, db DBTX, arg EventFoldParams) ([]EventFoldRow, error) {
+	rows, err := db.Query(ctx, EventFold,
+		arg.ByKey,
+		arg.ByModel,
+		arg.BySource,
+		arg.Bucket,
+		arg.AccountN,
+		arg.AfterNs,
+		arg.AfterRequest,
+		arg.ToNs,
+		arg.ToRequest,
+		arg.KeyID,
+		arg.Model,
+		arg.Source,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventFoldRow
+	for rows.Next() {
+		var i EventFoldRow
+		if err := rows.Scan(
+			&i.ByKey,
+			&i.ByModel,
+			&i.BySource,
+			&i.StartAt,
+			&i.Events,
+			&i.Units,
+			&i.OverageUnits,
+			&i.Items,
+			&i.PromptTokens,
+			&i.PromptUnreported,
+			&i.CachedTokens,
+			&i.CachedUnreported,
+			&i.CompletionTokens,
+			&i.CompletionUnreported,
+			&i.ReasoningTokens,
+			&i.ReasoningUnreported,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const EventPlace = `-- name: EventPlace :one
+SELECT committed_at, request_id
+FROM usage_events
+WHERE account_n = $1 AND (committed_at, request_id) > ($2::bigint, $3::bytea)
+  AND (committed_at, request_id) <= ($4::bigint, $5::bytea)
+ORDER BY committed_at, request_id
+LIMIT 1 OFFSET $6::bigint
+`
+
+type EventPlaceParams struct {
+	AccountN     int64
+	AfterNs      int64
+	AfterRequest []byte
+	ToNs         int64
+	ToRequest    []byte
+	SkipRows     int64
+}
+
+type EventPlaceRow struct {
+	CommittedAt int64
+	RequestID   []byte
+}
+
+// EventPlace finds the event that comes so many after a position, in
+// (committed_at, request_id) order, up to an end.
+func (q *Queries) EventPlace(ctx context.Context, db DBTX, arg EventPlaceParams) (EventPlaceRow, error) {
+	row := db.QueryRow(ctx, EventPlace,
+		arg.AccountN,
+		arg.AfterNs,
+		arg.AfterRequest,
+		arg.ToNs,
+		arg.ToRequest,
+		arg.SkipRows,
+	)
+	var i EventPlaceRow
+	err := row.Scan(&i.CommittedAt, &i.RequestID)
+	return i, err
+}
+
+const EventSearch = `-- name: EventSearch :many
+SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
+  lease_id, items
+FROM usage_events
+WHERE account_n = $1 AND (committed_at, request_id) > ($2::bigint, $3::bytea)
+  AND (committed_at, request_id) <= ($4::bigint, $5::bytea)
+  AND (octet_length($6::bytea) = 0 OR key_id = $6::bytea)
+  AND ($7::text = '' OR model = $7::text)
+  AND ($8::text = '' OR source = $8::text)
+ORDER BY committed_at, request_id
+LIMIT $9::bigint
+`
+
+type EventSearchParams struct {
+	AccountN     int64
+	AfterNs      int64
+	AfterRequest []byte
+	ToNs         int64
+	ToRequest    []byte
+	KeyID        []byte
+	Model        string
+	Source       string
+	MaxRows      int64
+}
+
+type EventSearchRow struct {
+	RequestID        []byte
+	KeyID            []byte
+	Source           string
+	Outcome          string
+	Units            int64
+	OverageUnits     int64
+	ExcessUnits      int64
+	Day              int64
+	ExcessDay        int64
+	PolicyRevision   []byte
+	Endpoint         string
+	Model            string
+	PromptTokens     int64
+	CachedTokens     int64
+	CompletionTokens int64
+	ReasoningTokens  int64
+	CommittedAt      int64
+	LeaseID          []byte
+	Items            int64
+}
+
+// EventSearch reads an account's events between two positions, the second one
+// included, that match what isn't empty.
+func (q *Queries) EventSearch(ctx context.Context, db DBTX, arg EventSearchParams) ([]EventSearchRow, error) {
+	rows, err := db.Query(ctx, EventSearch,
+		arg.AccountN,
+		arg.AfterNs,
+		arg.AfterRequest,
+		arg.ToNs,
+		arg.ToRequest,
+		arg.KeyID,
+		arg.Model,
+		arg.Source,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventSearchRow
+	for rows.Next() {
+		var i EventSearchRow
+		if err := rows.Scan(
+			&i.RequestID,
+			&i.KeyID,
+			&i.Source,
+			&i.Outcome,
+			&i.Units,
+			&i.OverageUnits,
+			&i.ExcessUnits,
+			&i.Day,
+			&i.ExcessDay,
+			&i.PolicyRevision,
+			&i.Endpoint,
+			&i.Model,
+			&i.PromptTokens,
+			&i.CachedTokens,
+			&i.CompletionTokens,
+			&i.ReasoningTokens,
+			&i.CommittedAt,
+			&i.LeaseID,
+			&i.Items,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const EventSums = `-- name: EventSums :many
 SELECT account_n, sum(units)::bigint AS units, sum(overage_units)::bigint AS overage_units
 FROM usage_events

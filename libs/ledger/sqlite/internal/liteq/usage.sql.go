@@ -94,6 +94,53 @@ func (q *Queries) DayFind(ctx context.Context, db DBTX, arg DayFindParams) (DayF
 	return i, err
 }
 
+const dayList = `-- name: DayList :many
+SELECT day, requests, units, overage_units FROM day_totals
+WHERE account_n = ?1 AND day < ?2 ORDER BY day DESC LIMIT ?3
+`
+
+type DayListParams struct {
+	AccountN int64
+	Before   int64
+	MaxRows  int64
+}
+
+type DayListRow struct {
+	Day          int64
+	Requests     int64
+	Units        int64
+	OverageUnits int64
+}
+
+// DayList reads an account's days before the given one, the newest first.
+func (q *Queries) DayList(ctx context.Context, db DBTX, arg DayListParams) ([]DayListRow, error) {
+	rows, err := db.QueryContext(ctx, dayList, arg.AccountN, arg.Before, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DayListRow
+	for rows.Next() {
+		var i DayListRow
+		if err := rows.Scan(
+			&i.Day,
+			&i.Requests,
+			&i.Units,
+			&i.OverageUnits,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const dayPrune = `-- name: DayPrune :execrows
 UPDATE day_totals SET pruned_units = pruned_units + ?1, pruned_overage = pruned_overage + ?2
 WHERE account_n = ?3 AND day = ?4
@@ -154,6 +201,124 @@ func (q *Queries) DaysSum(ctx context.Context, db DBTX, arg DaysSumParams) (Days
 		&i.SinceUnits,
 	)
 	return i, err
+}
+
+const eventFold = `-- name: EventFold :many
+SELECT
+  CAST(CASE WHEN CAST(?1 AS INTEGER) = 1 THEN e.key_id ELSE zeroblob(16) END AS BLOB) AS by_key,
+  CAST(CASE WHEN CAST(?2 AS INTEGER) = 1 THEN e.model ELSE '' END AS TEXT) AS by_model,
+  CAST(CASE WHEN CAST(?3 AS INTEGER) = 1 THEN e.source ELSE '' END AS TEXT) AS by_source,
+  CAST(CASE WHEN CAST(?4 AS INTEGER) > 0 THEN e.committed_at - e.committed_at % CAST(?4 AS INTEGER) ELSE 0 END AS INTEGER) AS start_at,
+  count(*) AS events,
+  CAST(sum(e.units) AS INTEGER) AS units,
+  CAST(sum(e.overage_units) AS INTEGER) AS overage_units,
+  CAST(sum(e.items) AS INTEGER) AS items,
+  CAST(sum(max(e.prompt_tokens, 0)) AS INTEGER) AS prompt_tokens,
+  CAST(sum(e.prompt_tokens < 0) AS INTEGER) AS prompt_unreported,
+  CAST(sum(max(e.cached_tokens, 0)) AS INTEGER) AS cached_tokens,
+  CAST(sum(e.cached_tokens < 0) AS INTEGER) AS cached_unreported,
+  CAST(sum(max(e.completion_tokens, 0)) AS INTEGER) AS completion_tokens,
+  CAST(sum(e.completion_tokens < 0) AS INTEGER) AS completion_unreported,
+  CAST(sum(max(e.reasoning_tokens, 0)) AS INTEGER) AS reasoning_tokens,
+  CAST(sum(e.reasoning_tokens < 0) AS INTEGER) AS reasoning_unreported
+FROM usage_events AS e
+WHERE e.account_n = ?5 AND e.committed_at >= ?6 AND (e.committed_at > ?6 OR e.request_id > ?7)
+  AND e.committed_at <= ?8 AND (e.committed_at < ?8 OR e.request_id <= ?9)
+  AND (length(CAST(?10 AS BLOB)) = 0 OR e.key_id = ?10)
+  AND (CAST(?11 AS TEXT) = '' OR e.model = ?11)
+  AND (CAST(?12 AS TEXT) = '' OR e.source = ?12)
+GROUP BY 1, 2, 3, 4 LIMIT ?13
+`
+
+type EventFoldParams struct {
+	ByKey        int64
+	ByModel      int64
+	BySource     int64
+	Bucket       int64
+	AccountN     int64
+	AfterAt      int64
+	AfterRequest []byte
+	ToAt         int64
+	ToRequest    []byte
+	KeyID        []byte
+	Model        string
+	Source       string
+	MaxRows      int64
+}
+
+type EventFoldRow struct {
+	ByKey                []byte
+	ByModel              string
+	BySource             string
+	StartAt              int64
+	Events               int64
+	Units                int64
+	OverageUnits         int64
+	Items                int64
+	PromptTokens         int64
+	PromptUnreported     int64
+	CachedTokens         int64
+	CachedUnreported     int64
+	CompletionTokens     int64
+	CompletionUnreported int64
+	ReasoningTokens      int64
+	ReasoningUnreported  int64
+}
+
+// EventFold adds up what EventSearch would read, by the fields that are asked for and by time in buckets of so many
+// nanoseconds, 0 for one. A sum that doesn't fit 63 bits is an error.
+func (q *Queries) EventFold(ctx context.Context, db DBTX, arg EventFoldParams) ([]EventFoldRow, error) {
+	rows, err := db.QueryContext(ctx, eventFold,
+		arg.ByKey,
+		arg.ByModel,
+		arg.BySource,
+		arg.Bucket,
+		arg.AccountN,
+		arg.AfterAt,
+		arg.AfterRequest,
+		arg.ToAt,
+		arg.ToRequest,
+		arg.KeyID,
+		arg.Model,
+		arg.Source,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EventFoldRow
+	for rows.Next() {
+		var i EventFoldRow
+		if err := rows.Scan(
+			&i.ByKey,
+			&i.ByModel,
+			&i.BySource,
+			&i.StartAt,
+			&i.Events,
+			&i.Units,
+			&i.OverageUnits,
+			&i.Items,
+			&i.PromptTokens,
+			&i.PromptUnreported,
+			&i.CachedTokens,
+			&i.CachedUnreported,
+			&i.CompletionTokens,
+			&i.CompletionUnreported,
+			&i.ReasoningTokens,
+			&i.ReasoningUnreported,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const eventInsert = `-- name: EventInsert :exec
@@ -322,6 +487,123 @@ func (q *Queries) EventListOld(ctx context.Context, db DBTX, arg EventListOldPar
 			&i.ExcessUnits,
 			&i.Day,
 			&i.ExcessDay,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const eventPlace = `-- name: EventPlace :one
+SELECT committed_at, request_id FROM usage_events
+WHERE account_n = ?1 AND committed_at >= ?2 AND (committed_at > ?2 OR request_id > ?3)
+  AND committed_at <= ?4 AND (committed_at < ?4 OR request_id <= ?5)
+ORDER BY committed_at, request_id LIMIT 1 OFFSET ?6
+`
+
+type EventPlaceParams struct {
+	AccountN     int64
+	AfterAt      int64
+	AfterRequest []byte
+	ToAt         int64
+	ToRequest    []byte
+	SkipRows     int64
+}
+
+type EventPlaceRow struct {
+	CommittedAt int64
+	RequestID   []byte
+}
+
+// EventPlace finds the event that comes so many after a position, in (committed_at, request_id) order, up to an end.
+func (q *Queries) EventPlace(ctx context.Context, db DBTX, arg EventPlaceParams) (EventPlaceRow, error) {
+	row := db.QueryRowContext(ctx, eventPlace,
+		arg.AccountN,
+		arg.AfterAt,
+		arg.AfterRequest,
+		arg.ToAt,
+		arg.ToRequest,
+		arg.SkipRows,
+	)
+	var i EventPlaceRow
+	err := row.Scan(&i.CommittedAt, &i.RequestID)
+	return i, err
+}
+
+const eventSearch = `-- name: EventSearch :many
+SELECT
+  request_id, account_n, key_id, source, outcome, units, overage_units, excess_units, day, excess_day,
+  policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens,
+  committed_at, lease_id, items
+FROM usage_events
+WHERE account_n = ?1 AND committed_at >= ?2 AND (committed_at > ?2 OR request_id > ?3)
+  AND committed_at <= ?4 AND (committed_at < ?4 OR request_id <= ?5)
+  AND (length(CAST(?6 AS BLOB)) = 0 OR key_id = ?6)
+  AND (CAST(?7 AS TEXT) = '' OR model = ?7)
+  AND (CAST(?8 AS TEXT) = '' OR source = ?8)
+ORDER BY committed_at, request_id LIMIT ?9
+`
+
+type EventSearchParams struct {
+	AccountN     int64
+	AfterAt      int64
+	AfterRequest []byte
+	ToAt         int64
+	ToRequest    []byte
+	KeyID        []byte
+	Model        string
+	Source       string
+	MaxRows      int64
+}
+
+// EventSearch reads an account's events between two positions, the second one included, that match what isn't empty.
+func (q *Queries) EventSearch(ctx context.Context, db DBTX, arg EventSearchParams) ([]UsageEvents, error) {
+	rows, err := db.QueryContext(ctx, eventSearch,
+		arg.AccountN,
+		arg.AfterAt,
+		arg.AfterRequest,
+		arg.ToAt,
+		arg.ToRequest,
+		arg.KeyID,
+		arg.Model,
+		arg.Source,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []UsageEvents
+	for rows.Next() {
+		var i UsageEvents
+		if err := rows.Scan(
+			&i.RequestID,
+			&i.AccountN,
+			&i.KeyID,
+			&i.Source,
+			&i.Outcome,
+			&i.Units,
+			&i.OverageUnits,
+			&i.ExcessUnits,
+			&i.Day,
+			&i.ExcessDay,
+			&i.PolicyRevision,
+			&i.Endpoint,
+			&i.Model,
+			&i.PromptTokens,
+			&i.CachedTokens,
+			&i.CompletionTokens,
+			&i.ReasoningTokens,
+			&i.CommittedAt,
+			&i.LeaseID,
+			&i.Items,
 		); err != nil {
 			return nil, err
 		}

@@ -369,7 +369,16 @@ type Conservation struct {
 	// Whether the equation holds and nothing drifts.
 	Holds bool `protobuf:"varint,10,opt,name=holds,proto3" json:"holds,omitempty"`
 	// Stored figures that disagree with the rows they sum up; empty when sound.
-	Drift         []string `protobuf:"bytes,11,rep,name=drift,proto3" json:"drift,omitempty"`
+	Drift []string `protobuf:"bytes,11,rep,name=drift,proto3" json:"drift,omitempty"`
+	// All usage, as the account sums it. In sound books it is the same as the sum
+	// of the day totals, and as that of the events and the pruned units.
+	UsageRecordedUnits int64 `protobuf:"varint,12,opt,name=usage_recorded_units,json=usageRecordedUnits,proto3" json:"usage_recorded_units,omitempty"`
+	// All usage, as its day totals sum it.
+	DayTotalsUnits int64 `protobuf:"varint,13,opt,name=day_totals_units,json=dayTotalsUnits,proto3" json:"day_totals_units,omitempty"`
+	// What its usage events sum up to.
+	EventsUnits int64 `protobuf:"varint,14,opt,name=events_units,json=eventsUnits,proto3" json:"events_units,omitempty"`
+	// What usage events summed up to that retention has deleted.
+	PrunedUnits   int64 `protobuf:"varint,15,opt,name=pruned_units,json=prunedUnits,proto3" json:"pruned_units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +488,34 @@ func (x *Conservation) GetDrift() []string {
 		return x.Drift
 	}
 	return nil
+}
+
+func (x *Conservation) GetUsageRecordedUnits() int64 {
+	if x != nil {
+		return x.UsageRecordedUnits
+	}
+	return 0
+}
+
+func (x *Conservation) GetDayTotalsUnits() int64 {
+	if x != nil {
+		return x.DayTotalsUnits
+	}
+	return 0
+}
+
+func (x *Conservation) GetEventsUnits() int64 {
+	if x != nil {
+		return x.EventsUnits
+	}
+	return 0
+}
+
+func (x *Conservation) GetPrunedUnits() int64 {
+	if x != nil {
+		return x.PrunedUnits
+	}
+	return 0
 }
 
 // Key is a credential as administrators see it.
@@ -767,7 +804,7 @@ const file_tollgate_admin_v1_account_proto_rawDesc = "" +
 	"\vrepublished\x18\x04 \x01(\x03R\vrepublished\x12\x1e\n" +
 	"\n" +
 	"unreadable\x18\x05 \x01(\x03R\n" +
-	"unreadable\"\xd6\x03\n" +
+	"unreadable\"\xf8\x04\n" +
 	"\fConservation\x124\n" +
 	"\n" +
 	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12'\n" +
@@ -781,7 +818,11 @@ const file_tollgate_admin_v1_account_proto_rawDesc = "" +
 	"\x0fwithdrawn_units\x18\t \x01(\x03R\x0ewithdrawnUnits\x12\x14\n" +
 	"\x05holds\x18\n" +
 	" \x01(\bR\x05holds\x12%\n" +
-	"\x05drift\x18\v \x03(\tB\x0f\xbaH\f\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x05drift\"\xcc\x04\n" +
+	"\x05drift\x18\v \x03(\tB\x0f\xbaH\f\x92\x01\t\x10 \"\x05r\x03\x18\x80\x01R\x05drift\x120\n" +
+	"\x14usage_recorded_units\x18\f \x01(\x03R\x12usageRecordedUnits\x12(\n" +
+	"\x10day_totals_units\x18\r \x01(\x03R\x0edayTotalsUnits\x12!\n" +
+	"\fevents_units\x18\x0e \x01(\x03R\veventsUnits\x12!\n" +
+	"\fpruned_units\x18\x0f \x01(\x03R\vprunedUnits\"\xcc\x04\n" +
 	"\x03Key\x12,\n" +
 	"\x06key_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x124\n" +
 	"\n" +

@@ -153,6 +153,76 @@ func (UsageSource) EnumDescriptor() ([]byte, []int) {
 	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{1}
 }
 
+// UsageDimension is what a summary tells apart.
+type UsageDimension int32
+
+const (
+	// Never sent.
+	UsageDimension_USAGE_DIMENSION_UNSPECIFIED UsageDimension = 0
+	// The account that pays.
+	UsageDimension_USAGE_DIMENSION_ACCOUNT UsageDimension = 1
+	// The credential.
+	UsageDimension_USAGE_DIMENSION_KEY UsageDimension = 2
+	// The model.
+	UsageDimension_USAGE_DIMENSION_MODEL UsageDimension = 3
+	// What funded it.
+	UsageDimension_USAGE_DIMENSION_SOURCE UsageDimension = 4
+	// The hour (UTC) in which it was committed.
+	UsageDimension_USAGE_DIMENSION_HOUR UsageDimension = 5
+	// The day (UTC) in which it was committed, which is not the budget day: see
+	// ListDayTotals.
+	UsageDimension_USAGE_DIMENSION_DAY UsageDimension = 6
+)
+
+// Enum value maps for UsageDimension.
+var (
+	UsageDimension_name = map[int32]string{
+		0: "USAGE_DIMENSION_UNSPECIFIED",
+		1: "USAGE_DIMENSION_ACCOUNT",
+		2: "USAGE_DIMENSION_KEY",
+		3: "USAGE_DIMENSION_MODEL",
+		4: "USAGE_DIMENSION_SOURCE",
+		5: "USAGE_DIMENSION_HOUR",
+		6: "USAGE_DIMENSION_DAY",
+	}
+	UsageDimension_value = map[string]int32{
+		"USAGE_DIMENSION_UNSPECIFIED": 0,
+		"USAGE_DIMENSION_ACCOUNT":     1,
+		"USAGE_DIMENSION_KEY":         2,
+		"USAGE_DIMENSION_MODEL":       3,
+		"USAGE_DIMENSION_SOURCE":      4,
+		"USAGE_DIMENSION_HOUR":        5,
+		"USAGE_DIMENSION_DAY":         6,
+	}
+)
+
+func (x UsageDimension) Enum() *UsageDimension {
+	p := new(UsageDimension)
+	*p = x
+	return p
+}
+
+func (x UsageDimension) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UsageDimension) Descriptor() protoreflect.EnumDescriptor {
+	return file_tollgate_usage_v1_usage_proto_enumTypes[2].Descriptor()
+}
+
+func (UsageDimension) Type() protoreflect.EnumType {
+	return &file_tollgate_usage_v1_usage_proto_enumTypes[2]
+}
+
+func (x UsageDimension) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UsageDimension.Descriptor instead.
+func (UsageDimension) EnumDescriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{2}
+}
+
 // LeasedSource says that a lease funded the event.
 type LeasedSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -855,7 +925,7 @@ func (x *UsageRecord) GetEndpoint() string {
 // ListUsageRequest asks for a page of recorded events.
 type ListUsageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The account.
+	// The account; empty for all, in id order.
 	AccountId string `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
 	// Only those of a credential; empty for all.
 	KeyId string `protobuf:"bytes,2,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
@@ -866,10 +936,13 @@ type ListUsageRequest struct {
 	// Only those committed before; absent for no bound.
 	UntilUnixNanos *int64 `protobuf:"varint,5,opt,name=until_unix_nanos,json=untilUnixNanos,proto3,oneof" json:"until_unix_nanos,omitempty"`
 	// Where to go on; empty to start. It is the place of a record: the instant at
-	// which it was committed in unix nanoseconds, a dot, its request id.
+	// which it was committed in unix nanoseconds, a dot, its request id; in a list
+	// of all accounts, with the account's id and a dot before.
 	Cursor string `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Records of a page, or zero for 100.
-	Limit         uint32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only those of a model; empty for all.
+	Model         string `protobuf:"bytes,8,opt,name=model,proto3" json:"model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -953,13 +1026,23 @@ func (x *ListUsageRequest) GetLimit() uint32 {
 	return 0
 }
 
+func (x *ListUsageRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
 // ListUsageResponse is a page of recorded events.
 type ListUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The records, oldest first.
+	// The records, oldest first. A page of a filtered list may have none and still
+	// not be the last.
 	Records []*UsageRecord `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
 	// Where to go on; empty at the end.
-	NextCursor    string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	NextCursor string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	// The ledger's time when the page was read.
+	AsOfUnixNanos int64 `protobuf:"varint,3,opt,name=as_of_unix_nanos,json=asOfUnixNanos,proto3" json:"as_of_unix_nanos,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1008,6 +1091,565 @@ func (x *ListUsageResponse) GetNextCursor() string {
 	return ""
 }
 
+func (x *ListUsageResponse) GetAsOfUnixNanos() int64 {
+	if x != nil {
+		return x.AsOfUnixNanos
+	}
+	return 0
+}
+
+// UsageSelection says which usage events are meant. All fields must match; an
+// empty one matches all.
+type UsageSelection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of an account.
+	AccountId string `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	// Only those of a credential.
+	KeyId string `protobuf:"bytes,2,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// Only those of a model.
+	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// Only those with this source.
+	Source UsageSource `protobuf:"varint,4,opt,name=source,proto3,enum=tollgate.usage.v1.UsageSource" json:"source,omitempty"`
+	// Only those committed at or after.
+	SinceUnixNanos *int64 `protobuf:"varint,5,opt,name=since_unix_nanos,json=sinceUnixNanos,proto3,oneof" json:"since_unix_nanos,omitempty"`
+	// Only those committed before.
+	UntilUnixNanos *int64 `protobuf:"varint,6,opt,name=until_unix_nanos,json=untilUnixNanos,proto3,oneof" json:"until_unix_nanos,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *UsageSelection) Reset() {
+	*x = UsageSelection{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageSelection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageSelection) ProtoMessage() {}
+
+func (x *UsageSelection) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageSelection.ProtoReflect.Descriptor instead.
+func (*UsageSelection) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *UsageSelection) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *UsageSelection) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *UsageSelection) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *UsageSelection) GetSource() UsageSource {
+	if x != nil {
+		return x.Source
+	}
+	return UsageSource_USAGE_SOURCE_UNSPECIFIED
+}
+
+func (x *UsageSelection) GetSinceUnixNanos() int64 {
+	if x != nil && x.SinceUnixNanos != nil {
+		return *x.SinceUnixNanos
+	}
+	return 0
+}
+
+func (x *UsageSelection) GetUntilUnixNanos() int64 {
+	if x != nil && x.UntilUnixNanos != nil {
+		return *x.UntilUnixNanos
+	}
+	return 0
+}
+
+// SummarizeUsageRequest asks for a page of sums.
+type SummarizeUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is added up.
+	Selection *UsageSelection `protobuf:"bytes,1,opt,name=selection,proto3" json:"selection,omitempty"`
+	// What the groups tell apart, in any order; none for one sum of all. An hour
+	// and a day exclude each other.
+	By []UsageDimension `protobuf:"varint,2,rep,packed,name=by,proto3,enum=tollgate.usage.v1.UsageDimension" json:"by,omitempty"`
+	// Where to go on; empty to start.
+	Cursor        string `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeUsageRequest) Reset() {
+	*x = SummarizeUsageRequest{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeUsageRequest) ProtoMessage() {}
+
+func (x *SummarizeUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeUsageRequest.ProtoReflect.Descriptor instead.
+func (*SummarizeUsageRequest) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SummarizeUsageRequest) GetSelection() *UsageSelection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *SummarizeUsageRequest) GetBy() []UsageDimension {
+	if x != nil {
+		return x.By
+	}
+	return nil
+}
+
+func (x *SummarizeUsageRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+// TokenSum sums one kind of tokens.
+type TokenSum struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Over the events that reported it.
+	Tokens int64 `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Events that did not.
+	UnreportedEvents int64 `protobuf:"varint,2,opt,name=unreported_events,json=unreportedEvents,proto3" json:"unreported_events,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *TokenSum) Reset() {
+	*x = TokenSum{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenSum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenSum) ProtoMessage() {}
+
+func (x *TokenSum) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenSum.ProtoReflect.Descriptor instead.
+func (*TokenSum) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TokenSum) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *TokenSum) GetUnreportedEvents() int64 {
+	if x != nil {
+		return x.UnreportedEvents
+	}
+	return 0
+}
+
+// UsageSum is what the events of one group add up to.
+type UsageSum struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The account; empty unless asked for.
+	AccountId string `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	// The credential; empty unless asked for, or when not attributed.
+	KeyId string `protobuf:"bytes,2,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// The model; empty unless asked for, or when unstated.
+	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// What funded it; unspecified unless asked for.
+	Source UsageSource `protobuf:"varint,4,opt,name=source,proto3,enum=tollgate.usage.v1.UsageSource" json:"source,omitempty"`
+	// Start of the hour or day; absent unless asked for.
+	StartUnixNanos *int64 `protobuf:"varint,5,opt,name=start_unix_nanos,json=startUnixNanos,proto3,oneof" json:"start_unix_nanos,omitempty"`
+	// How many there are.
+	Events int64 `protobuf:"varint,6,opt,name=events,proto3" json:"events,omitempty"`
+	// All units, overage included.
+	Units int64 `protobuf:"varint,7,opt,name=units,proto3" json:"units,omitempty"`
+	// Those of units that nothing had funded.
+	OverageUnits int64 `protobuf:"varint,8,opt,name=overage_units,json=overageUnits,proto3" json:"overage_units,omitempty"`
+	// Items of the workload.
+	Items int64 `protobuf:"varint,9,opt,name=items,proto3" json:"items,omitempty"`
+	// Tokens read by the model, cached ones included.
+	PromptTokens *TokenSum `protobuf:"bytes,10,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	// Those of prompt_tokens that came from the provider's cache.
+	CachedTokens *TokenSum `protobuf:"bytes,11,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	// Tokens written by the model, reasoning included.
+	CompletionTokens *TokenSum `protobuf:"bytes,12,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
+	// Those of completion_tokens that were reasoning.
+	ReasoningTokens *TokenSum `protobuf:"bytes,13,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *UsageSum) Reset() {
+	*x = UsageSum{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageSum) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageSum) ProtoMessage() {}
+
+func (x *UsageSum) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageSum.ProtoReflect.Descriptor instead.
+func (*UsageSum) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *UsageSum) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *UsageSum) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *UsageSum) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *UsageSum) GetSource() UsageSource {
+	if x != nil {
+		return x.Source
+	}
+	return UsageSource_USAGE_SOURCE_UNSPECIFIED
+}
+
+func (x *UsageSum) GetStartUnixNanos() int64 {
+	if x != nil && x.StartUnixNanos != nil {
+		return *x.StartUnixNanos
+	}
+	return 0
+}
+
+func (x *UsageSum) GetEvents() int64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *UsageSum) GetUnits() int64 {
+	if x != nil {
+		return x.Units
+	}
+	return 0
+}
+
+func (x *UsageSum) GetOverageUnits() int64 {
+	if x != nil {
+		return x.OverageUnits
+	}
+	return 0
+}
+
+func (x *UsageSum) GetItems() int64 {
+	if x != nil {
+		return x.Items
+	}
+	return 0
+}
+
+func (x *UsageSum) GetPromptTokens() *TokenSum {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return nil
+}
+
+func (x *UsageSum) GetCachedTokens() *TokenSum {
+	if x != nil {
+		return x.CachedTokens
+	}
+	return nil
+}
+
+func (x *UsageSum) GetCompletionTokens() *TokenSum {
+	if x != nil {
+		return x.CompletionTokens
+	}
+	return nil
+}
+
+func (x *UsageSum) GetReasoningTokens() *TokenSum {
+	if x != nil {
+		return x.ReasoningTokens
+	}
+	return nil
+}
+
+// SummarizeUsageResponse is a page of sums: those of the next 100,000 events or
+// so. A group whose events lie on several pages comes on each, with the part of
+// that page: add them up.
+type SummarizeUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sums, by account, start, key, model and source.
+	Sums []*UsageSum `protobuf:"bytes,1,rep,name=sums,proto3" json:"sums,omitempty"`
+	// Where to go on; empty at the end.
+	NextCursor string `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	// The ledger's time when the page was read.
+	AsOfUnixNanos int64 `protobuf:"varint,3,opt,name=as_of_unix_nanos,json=asOfUnixNanos,proto3" json:"as_of_unix_nanos,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeUsageResponse) Reset() {
+	*x = SummarizeUsageResponse{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeUsageResponse) ProtoMessage() {}
+
+func (x *SummarizeUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeUsageResponse.ProtoReflect.Descriptor instead.
+func (*SummarizeUsageResponse) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SummarizeUsageResponse) GetSums() []*UsageSum {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
+func (x *SummarizeUsageResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
+}
+
+func (x *SummarizeUsageResponse) GetAsOfUnixNanos() int64 {
+	if x != nil {
+		return x.AsOfUnixNanos
+	}
+	return 0
+}
+
+// ExportUsageRequest asks for all that a selection has.
+type ExportUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is exported. Without until, the cut-off is the ledger's time at the start.
+	Selection *UsageSelection `protobuf:"bytes,1,opt,name=selection,proto3" json:"selection,omitempty"`
+	// Where to go on after a broken stream, with its cut-off as until; empty to start.
+	Cursor        string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportUsageRequest) Reset() {
+	*x = ExportUsageRequest{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportUsageRequest) ProtoMessage() {}
+
+func (x *ExportUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportUsageRequest.ProtoReflect.Descriptor instead.
+func (*ExportUsageRequest) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ExportUsageRequest) GetSelection() *UsageSelection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *ExportUsageRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+// ExportUsageResponse is a part of an export. A stream that ends without an
+// error is complete.
+type ExportUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The records; there may be none while the service looks for more.
+	Records []*UsageRecord `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// Where to go on behind these records.
+	Cursor string `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Everything committed before it, and recorded by now, is in the export.
+	CutoffUnixNanos int64 `protobuf:"varint,3,opt,name=cutoff_unix_nanos,json=cutoffUnixNanos,proto3" json:"cutoff_unix_nanos,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ExportUsageResponse) Reset() {
+	*x = ExportUsageResponse{}
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportUsageResponse) ProtoMessage() {}
+
+func (x *ExportUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportUsageResponse.ProtoReflect.Descriptor instead.
+func (*ExportUsageResponse) Descriptor() ([]byte, []int) {
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ExportUsageResponse) GetRecords() []*UsageRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ExportUsageResponse) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ExportUsageResponse) GetCutoffUnixNanos() int64 {
+	if x != nil {
+		return x.CutoffUnixNanos
+	}
+	return 0
+}
+
 // DayTotal is what one budget day billed.
 type DayTotal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1025,7 +1667,7 @@ type DayTotal struct {
 
 func (x *DayTotal) Reset() {
 	*x = DayTotal{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[11]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1679,7 @@ func (x *DayTotal) String() string {
 func (*DayTotal) ProtoMessage() {}
 
 func (x *DayTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[11]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1692,7 @@ func (x *DayTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DayTotal.ProtoReflect.Descriptor instead.
 func (*DayTotal) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{11}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DayTotal) GetDay() int64 {
@@ -1096,7 +1738,7 @@ type ListDayTotalsRequest struct {
 
 func (x *ListDayTotalsRequest) Reset() {
 	*x = ListDayTotalsRequest{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[12]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1750,7 @@ func (x *ListDayTotalsRequest) String() string {
 func (*ListDayTotalsRequest) ProtoMessage() {}
 
 func (x *ListDayTotalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[12]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1763,7 @@ func (x *ListDayTotalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDayTotalsRequest.ProtoReflect.Descriptor instead.
 func (*ListDayTotalsRequest) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{12}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListDayTotalsRequest) GetAccountId() string {
@@ -1156,7 +1798,7 @@ type ListDayTotalsResponse struct {
 
 func (x *ListDayTotalsResponse) Reset() {
 	*x = ListDayTotalsResponse{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[13]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1810,7 @@ func (x *ListDayTotalsResponse) String() string {
 func (*ListDayTotalsResponse) ProtoMessage() {}
 
 func (x *ListDayTotalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[13]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1823,7 @@ func (x *ListDayTotalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDayTotalsResponse.ProtoReflect.Descriptor instead.
 func (*ListDayTotalsResponse) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{13}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListDayTotalsResponse) GetTotals() []*DayTotal {
@@ -1202,7 +1844,7 @@ type RecordDecisionsRequest struct {
 
 func (x *RecordDecisionsRequest) Reset() {
 	*x = RecordDecisionsRequest{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[14]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1856,7 @@ func (x *RecordDecisionsRequest) String() string {
 func (*RecordDecisionsRequest) ProtoMessage() {}
 
 func (x *RecordDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[14]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1869,7 @@ func (x *RecordDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*RecordDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{14}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RecordDecisionsRequest) GetDecisions() []*v1.Decision {
@@ -1246,7 +1888,7 @@ type RecordDecisionsResponse struct {
 
 func (x *RecordDecisionsResponse) Reset() {
 	*x = RecordDecisionsResponse{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[15]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1900,7 @@ func (x *RecordDecisionsResponse) String() string {
 func (*RecordDecisionsResponse) ProtoMessage() {}
 
 func (x *RecordDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[15]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1913,7 @@ func (x *RecordDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*RecordDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{15}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{22}
 }
 
 // ListDecisionsRequest asks for a page of decision records.
@@ -1291,7 +1933,7 @@ type ListDecisionsRequest struct {
 
 func (x *ListDecisionsRequest) Reset() {
 	*x = ListDecisionsRequest{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[16]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1945,7 @@ func (x *ListDecisionsRequest) String() string {
 func (*ListDecisionsRequest) ProtoMessage() {}
 
 func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[16]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1958,7 @@ func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{16}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListDecisionsRequest) GetAccountId() string {
@@ -1360,7 +2002,7 @@ type ListDecisionsResponse struct {
 
 func (x *ListDecisionsResponse) Reset() {
 	*x = ListDecisionsResponse{}
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[17]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +2014,7 @@ func (x *ListDecisionsResponse) String() string {
 func (*ListDecisionsResponse) ProtoMessage() {}
 
 func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[17]
+	mi := &file_tollgate_usage_v1_usage_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +2027,7 @@ func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{17}
+	return file_tollgate_usage_v1_usage_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListDecisionsResponse) GetDecisions() []*v1.Decision {
@@ -1467,22 +2109,70 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\x17committed_at_unix_nanos\x18\t \x01(\x03R\x14committedAtUnixNanos\x12'\n" +
 	"\x0fpolicy_revision\x18\n" +
 	" \x01(\tR\x0epolicyRevision\x12\x1a\n" +
-	"\bendpoint\x18\v \x01(\tR\bendpoint\"\x97\x03\n" +
-	"\x10ListUsageRequest\x124\n" +
+	"\bendpoint\x18\v \x01(\tR\bendpoint\"\xba\x03\n" +
+	"\x10ListUsageRequest\x127\n" +
 	"\n" +
-	"account_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12/\n" +
+	"account_id\x18\x01 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12/\n" +
 	"\x06key_id\x18\x02 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x12@\n" +
 	"\x06source\x18\x03 \x01(\x0e2\x1e.tollgate.usage.v1.UsageSourceB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06source\x126\n" +
 	"\x10since_unix_nanos\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\x0esinceUnixNanos\x88\x01\x01\x126\n" +
 	"\x10until_unix_nanos\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x01R\x0euntilUnixNanos\x88\x01\x01\x12 \n" +
 	"\x06cursor\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06cursor\x12\x1e\n" +
-	"\x05limit\x18\a \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limitB\x13\n" +
+	"\x05limit\x18\a \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limit\x12\x1e\n" +
+	"\x05model\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05modelB\x13\n" +
 	"\x11_since_unix_nanosB\x13\n" +
-	"\x11_until_unix_nanos\"\x83\x01\n" +
+	"\x11_until_unix_nanos\"\xac\x01\n" +
 	"\x11ListUsageResponse\x12C\n" +
 	"\arecords\x18\x01 \x03(\v2\x1e.tollgate.usage.v1.UsageRecordB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\arecords\x12)\n" +
 	"\vnext_cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\n" +
-	"nextCursor\"o\n" +
+	"nextCursor\x12'\n" +
+	"\x10as_of_unix_nanos\x18\x03 \x01(\x03R\rasOfUnixNanos\"\xf6\x02\n" +
+	"\x0eUsageSelection\x127\n" +
+	"\n" +
+	"account_id\x18\x01 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\taccountId\x12/\n" +
+	"\x06key_id\x18\x02 \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\x05keyId\x12\x1e\n" +
+	"\x05model\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x05model\x12@\n" +
+	"\x06source\x18\x04 \x01(\x0e2\x1e.tollgate.usage.v1.UsageSourceB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06source\x126\n" +
+	"\x10since_unix_nanos\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\x0esinceUnixNanos\x88\x01\x01\x126\n" +
+	"\x10until_unix_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x01R\x0euntilUnixNanos\x88\x01\x01B\x13\n" +
+	"\x11_since_unix_nanosB\x13\n" +
+	"\x11_until_unix_nanos\"\xc2\x01\n" +
+	"\x15SummarizeUsageRequest\x12?\n" +
+	"\tselection\x18\x01 \x01(\v2!.tollgate.usage.v1.UsageSelectionR\tselection\x12F\n" +
+	"\x02by\x18\x02 \x03(\x0e2!.tollgate.usage.v1.UsageDimensionB\x13\xbaH\x10\x92\x01\r\x10\x06\x18\x01\"\a\x82\x01\x04\x10\x01 \x00R\x02by\x12 \n" +
+	"\x06cursor\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06cursor\"O\n" +
+	"\bTokenSum\x12\x16\n" +
+	"\x06tokens\x18\x01 \x01(\x03R\x06tokens\x12+\n" +
+	"\x11unreported_events\x18\x02 \x01(\x03R\x10unreportedEvents\"\xd1\x04\n" +
+	"\bUsageSum\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x01 \x01(\tR\taccountId\x12\x15\n" +
+	"\x06key_id\x18\x02 \x01(\tR\x05keyId\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x126\n" +
+	"\x06source\x18\x04 \x01(\x0e2\x1e.tollgate.usage.v1.UsageSourceR\x06source\x12-\n" +
+	"\x10start_unix_nanos\x18\x05 \x01(\x03H\x00R\x0estartUnixNanos\x88\x01\x01\x12\x16\n" +
+	"\x06events\x18\x06 \x01(\x03R\x06events\x12\x14\n" +
+	"\x05units\x18\a \x01(\x03R\x05units\x12#\n" +
+	"\roverage_units\x18\b \x01(\x03R\foverageUnits\x12\x14\n" +
+	"\x05items\x18\t \x01(\x03R\x05items\x12@\n" +
+	"\rprompt_tokens\x18\n" +
+	" \x01(\v2\x1b.tollgate.usage.v1.TokenSumR\fpromptTokens\x12@\n" +
+	"\rcached_tokens\x18\v \x01(\v2\x1b.tollgate.usage.v1.TokenSumR\fcachedTokens\x12H\n" +
+	"\x11completion_tokens\x18\f \x01(\v2\x1b.tollgate.usage.v1.TokenSumR\x10completionTokens\x12F\n" +
+	"\x10reasoning_tokens\x18\r \x01(\v2\x1b.tollgate.usage.v1.TokenSumR\x0freasoningTokensB\x13\n" +
+	"\x11_start_unix_nanos\"\xa8\x01\n" +
+	"\x16SummarizeUsageResponse\x12:\n" +
+	"\x04sums\x18\x01 \x03(\v2\x1b.tollgate.usage.v1.UsageSumB\t\xbaH\x06\x92\x01\x03\x10\x80 R\x04sums\x12)\n" +
+	"\vnext_cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\n" +
+	"nextCursor\x12'\n" +
+	"\x10as_of_unix_nanos\x18\x03 \x01(\x03R\rasOfUnixNanos\"w\n" +
+	"\x12ExportUsageRequest\x12?\n" +
+	"\tselection\x18\x01 \x01(\v2!.tollgate.usage.v1.UsageSelectionR\tselection\x12 \n" +
+	"\x06cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06cursor\"\xa8\x01\n" +
+	"\x13ExportUsageResponse\x12C\n" +
+	"\arecords\x18\x01 \x03(\v2\x1e.tollgate.usage.v1.UsageRecordB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\arecords\x12 \n" +
+	"\x06cursor\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\x06cursor\x12*\n" +
+	"\x11cutoff_unix_nanos\x18\x03 \x01(\x03R\x0fcutoffUnixNanos\"o\n" +
 	"\bDayTotal\x12\x10\n" +
 	"\x03day\x18\x01 \x01(\x03R\x03day\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\x03R\x05units\x12#\n" +
@@ -1523,12 +2213,22 @@ const file_tollgate_usage_v1_usage_proto_rawDesc = "" +
 	"\x18USAGE_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13USAGE_SOURCE_LEASED\x10\x01\x12\x18\n" +
 	"\x14USAGE_SOURCE_OVERAGE\x10\x02\x12\x19\n" +
-	"\x15USAGE_SOURCE_RESERVED\x10\x032\xbc\x04\n" +
+	"\x15USAGE_SOURCE_RESERVED\x10\x03*\xd1\x01\n" +
+	"\x0eUsageDimension\x12\x1f\n" +
+	"\x1bUSAGE_DIMENSION_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17USAGE_DIMENSION_ACCOUNT\x10\x01\x12\x17\n" +
+	"\x13USAGE_DIMENSION_KEY\x10\x02\x12\x19\n" +
+	"\x15USAGE_DIMENSION_MODEL\x10\x03\x12\x1a\n" +
+	"\x16USAGE_DIMENSION_SOURCE\x10\x04\x12\x18\n" +
+	"\x14USAGE_DIMENSION_HOUR\x10\x05\x12\x17\n" +
+	"\x13USAGE_DIMENSION_DAY\x10\x062\x83\x06\n" +
 	"\fUsageService\x12M\n" +
 	"\x06Ingest\x12 .tollgate.usage.v1.IngestRequest\x1a!.tollgate.usage.v1.IngestResponse\x12S\n" +
 	"\bGetUsage\x12\".tollgate.usage.v1.GetUsageRequest\x1a#.tollgate.usage.v1.GetUsageResponse\x12V\n" +
 	"\tListUsage\x12#.tollgate.usage.v1.ListUsageRequest\x1a$.tollgate.usage.v1.ListUsageResponse\x12b\n" +
-	"\rListDayTotals\x12'.tollgate.usage.v1.ListDayTotalsRequest\x1a(.tollgate.usage.v1.ListDayTotalsResponse\x12h\n" +
+	"\rListDayTotals\x12'.tollgate.usage.v1.ListDayTotalsRequest\x1a(.tollgate.usage.v1.ListDayTotalsResponse\x12e\n" +
+	"\x0eSummarizeUsage\x12(.tollgate.usage.v1.SummarizeUsageRequest\x1a).tollgate.usage.v1.SummarizeUsageResponse\x12^\n" +
+	"\vExportUsage\x12%.tollgate.usage.v1.ExportUsageRequest\x1a&.tollgate.usage.v1.ExportUsageResponse0\x01\x12h\n" +
 	"\x0fRecordDecisions\x12).tollgate.usage.v1.RecordDecisionsRequest\x1a*.tollgate.usage.v1.RecordDecisionsResponse\x12b\n" +
 	"\rListDecisions\x12'.tollgate.usage.v1.ListDecisionsRequest\x1a(.tollgate.usage.v1.ListDecisionsResponseB\xd4\x01\n" +
 	"\x15com.tollgate.usage.v1B\n" +
@@ -1546,71 +2246,94 @@ func file_tollgate_usage_v1_usage_proto_rawDescGZIP() []byte {
 	return file_tollgate_usage_v1_usage_proto_rawDescData
 }
 
-var file_tollgate_usage_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tollgate_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_tollgate_usage_v1_usage_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_tollgate_usage_v1_usage_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_tollgate_usage_v1_usage_proto_goTypes = []any{
 	(RejectionReason)(0),            // 0: tollgate.usage.v1.RejectionReason
 	(UsageSource)(0),                // 1: tollgate.usage.v1.UsageSource
-	(*LeasedSource)(nil),            // 2: tollgate.usage.v1.LeasedSource
-	(*OverageSource)(nil),           // 3: tollgate.usage.v1.OverageSource
-	(*UsageEvent)(nil),              // 4: tollgate.usage.v1.UsageEvent
-	(*IngestRequest)(nil),           // 5: tollgate.usage.v1.IngestRequest
-	(*Rejection)(nil),               // 6: tollgate.usage.v1.Rejection
-	(*IngestResponse)(nil),          // 7: tollgate.usage.v1.IngestResponse
-	(*GetUsageRequest)(nil),         // 8: tollgate.usage.v1.GetUsageRequest
-	(*GetUsageResponse)(nil),        // 9: tollgate.usage.v1.GetUsageResponse
-	(*UsageRecord)(nil),             // 10: tollgate.usage.v1.UsageRecord
-	(*ListUsageRequest)(nil),        // 11: tollgate.usage.v1.ListUsageRequest
-	(*ListUsageResponse)(nil),       // 12: tollgate.usage.v1.ListUsageResponse
-	(*DayTotal)(nil),                // 13: tollgate.usage.v1.DayTotal
-	(*ListDayTotalsRequest)(nil),    // 14: tollgate.usage.v1.ListDayTotalsRequest
-	(*ListDayTotalsResponse)(nil),   // 15: tollgate.usage.v1.ListDayTotalsResponse
-	(*RecordDecisionsRequest)(nil),  // 16: tollgate.usage.v1.RecordDecisionsRequest
-	(*RecordDecisionsResponse)(nil), // 17: tollgate.usage.v1.RecordDecisionsResponse
-	(*ListDecisionsRequest)(nil),    // 18: tollgate.usage.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),   // 19: tollgate.usage.v1.ListDecisionsResponse
-	(*v1.Dimensions)(nil),           // 20: tollgate.common.v1.Dimensions
-	(*v1.UsageView)(nil),            // 21: tollgate.common.v1.UsageView
-	(*v11.Account)(nil),             // 22: tollgate.admin.v1.Account
-	(v1.Outcome)(0),                 // 23: tollgate.common.v1.Outcome
-	(*v1.Bill)(nil),                 // 24: tollgate.common.v1.Bill
-	(*v1.Decision)(nil),             // 25: tollgate.common.v1.Decision
+	(UsageDimension)(0),             // 2: tollgate.usage.v1.UsageDimension
+	(*LeasedSource)(nil),            // 3: tollgate.usage.v1.LeasedSource
+	(*OverageSource)(nil),           // 4: tollgate.usage.v1.OverageSource
+	(*UsageEvent)(nil),              // 5: tollgate.usage.v1.UsageEvent
+	(*IngestRequest)(nil),           // 6: tollgate.usage.v1.IngestRequest
+	(*Rejection)(nil),               // 7: tollgate.usage.v1.Rejection
+	(*IngestResponse)(nil),          // 8: tollgate.usage.v1.IngestResponse
+	(*GetUsageRequest)(nil),         // 9: tollgate.usage.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),        // 10: tollgate.usage.v1.GetUsageResponse
+	(*UsageRecord)(nil),             // 11: tollgate.usage.v1.UsageRecord
+	(*ListUsageRequest)(nil),        // 12: tollgate.usage.v1.ListUsageRequest
+	(*ListUsageResponse)(nil),       // 13: tollgate.usage.v1.ListUsageResponse
+	(*UsageSelection)(nil),          // 14: tollgate.usage.v1.UsageSelection
+	(*SummarizeUsageRequest)(nil),   // 15: tollgate.usage.v1.SummarizeUsageRequest
+	(*TokenSum)(nil),                // 16: tollgate.usage.v1.TokenSum
+	(*UsageSum)(nil),                // 17: tollgate.usage.v1.UsageSum
+	(*SummarizeUsageResponse)(nil),  // 18: tollgate.usage.v1.SummarizeUsageResponse
+	(*ExportUsageRequest)(nil),      // 19: tollgate.usage.v1.ExportUsageRequest
+	(*ExportUsageResponse)(nil),     // 20: tollgate.usage.v1.ExportUsageResponse
+	(*DayTotal)(nil),                // 21: tollgate.usage.v1.DayTotal
+	(*ListDayTotalsRequest)(nil),    // 22: tollgate.usage.v1.ListDayTotalsRequest
+	(*ListDayTotalsResponse)(nil),   // 23: tollgate.usage.v1.ListDayTotalsResponse
+	(*RecordDecisionsRequest)(nil),  // 24: tollgate.usage.v1.RecordDecisionsRequest
+	(*RecordDecisionsResponse)(nil), // 25: tollgate.usage.v1.RecordDecisionsResponse
+	(*ListDecisionsRequest)(nil),    // 26: tollgate.usage.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),   // 27: tollgate.usage.v1.ListDecisionsResponse
+	(*v1.Dimensions)(nil),           // 28: tollgate.common.v1.Dimensions
+	(*v1.UsageView)(nil),            // 29: tollgate.common.v1.UsageView
+	(*v11.Account)(nil),             // 30: tollgate.admin.v1.Account
+	(v1.Outcome)(0),                 // 31: tollgate.common.v1.Outcome
+	(*v1.Bill)(nil),                 // 32: tollgate.common.v1.Bill
+	(*v1.Decision)(nil),             // 33: tollgate.common.v1.Decision
 }
 var file_tollgate_usage_v1_usage_proto_depIdxs = []int32{
-	2,  // 0: tollgate.usage.v1.UsageEvent.leased:type_name -> tollgate.usage.v1.LeasedSource
-	3,  // 1: tollgate.usage.v1.UsageEvent.overage:type_name -> tollgate.usage.v1.OverageSource
-	20, // 2: tollgate.usage.v1.UsageEvent.dimensions:type_name -> tollgate.common.v1.Dimensions
-	4,  // 3: tollgate.usage.v1.IngestRequest.events:type_name -> tollgate.usage.v1.UsageEvent
+	3,  // 0: tollgate.usage.v1.UsageEvent.leased:type_name -> tollgate.usage.v1.LeasedSource
+	4,  // 1: tollgate.usage.v1.UsageEvent.overage:type_name -> tollgate.usage.v1.OverageSource
+	28, // 2: tollgate.usage.v1.UsageEvent.dimensions:type_name -> tollgate.common.v1.Dimensions
+	5,  // 3: tollgate.usage.v1.IngestRequest.events:type_name -> tollgate.usage.v1.UsageEvent
 	0,  // 4: tollgate.usage.v1.Rejection.reason:type_name -> tollgate.usage.v1.RejectionReason
-	6,  // 5: tollgate.usage.v1.IngestResponse.rejected:type_name -> tollgate.usage.v1.Rejection
-	21, // 6: tollgate.usage.v1.GetUsageResponse.usage:type_name -> tollgate.common.v1.UsageView
-	22, // 7: tollgate.usage.v1.GetUsageResponse.account:type_name -> tollgate.admin.v1.Account
+	7,  // 5: tollgate.usage.v1.IngestResponse.rejected:type_name -> tollgate.usage.v1.Rejection
+	29, // 6: tollgate.usage.v1.GetUsageResponse.usage:type_name -> tollgate.common.v1.UsageView
+	30, // 7: tollgate.usage.v1.GetUsageResponse.account:type_name -> tollgate.admin.v1.Account
 	1,  // 8: tollgate.usage.v1.UsageRecord.source:type_name -> tollgate.usage.v1.UsageSource
-	23, // 9: tollgate.usage.v1.UsageRecord.outcome:type_name -> tollgate.common.v1.Outcome
-	24, // 10: tollgate.usage.v1.UsageRecord.bill:type_name -> tollgate.common.v1.Bill
-	20, // 11: tollgate.usage.v1.UsageRecord.dimensions:type_name -> tollgate.common.v1.Dimensions
+	31, // 9: tollgate.usage.v1.UsageRecord.outcome:type_name -> tollgate.common.v1.Outcome
+	32, // 10: tollgate.usage.v1.UsageRecord.bill:type_name -> tollgate.common.v1.Bill
+	28, // 11: tollgate.usage.v1.UsageRecord.dimensions:type_name -> tollgate.common.v1.Dimensions
 	1,  // 12: tollgate.usage.v1.ListUsageRequest.source:type_name -> tollgate.usage.v1.UsageSource
-	10, // 13: tollgate.usage.v1.ListUsageResponse.records:type_name -> tollgate.usage.v1.UsageRecord
-	13, // 14: tollgate.usage.v1.ListDayTotalsResponse.totals:type_name -> tollgate.usage.v1.DayTotal
-	25, // 15: tollgate.usage.v1.RecordDecisionsRequest.decisions:type_name -> tollgate.common.v1.Decision
-	25, // 16: tollgate.usage.v1.ListDecisionsResponse.decisions:type_name -> tollgate.common.v1.Decision
-	5,  // 17: tollgate.usage.v1.UsageService.Ingest:input_type -> tollgate.usage.v1.IngestRequest
-	8,  // 18: tollgate.usage.v1.UsageService.GetUsage:input_type -> tollgate.usage.v1.GetUsageRequest
-	11, // 19: tollgate.usage.v1.UsageService.ListUsage:input_type -> tollgate.usage.v1.ListUsageRequest
-	14, // 20: tollgate.usage.v1.UsageService.ListDayTotals:input_type -> tollgate.usage.v1.ListDayTotalsRequest
-	16, // 21: tollgate.usage.v1.UsageService.RecordDecisions:input_type -> tollgate.usage.v1.RecordDecisionsRequest
-	18, // 22: tollgate.usage.v1.UsageService.ListDecisions:input_type -> tollgate.usage.v1.ListDecisionsRequest
-	7,  // 23: tollgate.usage.v1.UsageService.Ingest:output_type -> tollgate.usage.v1.IngestResponse
-	9,  // 24: tollgate.usage.v1.UsageService.GetUsage:output_type -> tollgate.usage.v1.GetUsageResponse
-	12, // 25: tollgate.usage.v1.UsageService.ListUsage:output_type -> tollgate.usage.v1.ListUsageResponse
-	15, // 26: tollgate.usage.v1.UsageService.ListDayTotals:output_type -> tollgate.usage.v1.ListDayTotalsResponse
-	17, // 27: tollgate.usage.v1.UsageService.RecordDecisions:output_type -> tollgate.usage.v1.RecordDecisionsResponse
-	19, // 28: tollgate.usage.v1.UsageService.ListDecisions:output_type -> tollgate.usage.v1.ListDecisionsResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	11, // 13: tollgate.usage.v1.ListUsageResponse.records:type_name -> tollgate.usage.v1.UsageRecord
+	1,  // 14: tollgate.usage.v1.UsageSelection.source:type_name -> tollgate.usage.v1.UsageSource
+	14, // 15: tollgate.usage.v1.SummarizeUsageRequest.selection:type_name -> tollgate.usage.v1.UsageSelection
+	2,  // 16: tollgate.usage.v1.SummarizeUsageRequest.by:type_name -> tollgate.usage.v1.UsageDimension
+	1,  // 17: tollgate.usage.v1.UsageSum.source:type_name -> tollgate.usage.v1.UsageSource
+	16, // 18: tollgate.usage.v1.UsageSum.prompt_tokens:type_name -> tollgate.usage.v1.TokenSum
+	16, // 19: tollgate.usage.v1.UsageSum.cached_tokens:type_name -> tollgate.usage.v1.TokenSum
+	16, // 20: tollgate.usage.v1.UsageSum.completion_tokens:type_name -> tollgate.usage.v1.TokenSum
+	16, // 21: tollgate.usage.v1.UsageSum.reasoning_tokens:type_name -> tollgate.usage.v1.TokenSum
+	17, // 22: tollgate.usage.v1.SummarizeUsageResponse.sums:type_name -> tollgate.usage.v1.UsageSum
+	14, // 23: tollgate.usage.v1.ExportUsageRequest.selection:type_name -> tollgate.usage.v1.UsageSelection
+	11, // 24: tollgate.usage.v1.ExportUsageResponse.records:type_name -> tollgate.usage.v1.UsageRecord
+	21, // 25: tollgate.usage.v1.ListDayTotalsResponse.totals:type_name -> tollgate.usage.v1.DayTotal
+	33, // 26: tollgate.usage.v1.RecordDecisionsRequest.decisions:type_name -> tollgate.common.v1.Decision
+	33, // 27: tollgate.usage.v1.ListDecisionsResponse.decisions:type_name -> tollgate.common.v1.Decision
+	6,  // 28: tollgate.usage.v1.UsageService.Ingest:input_type -> tollgate.usage.v1.IngestRequest
+	9,  // 29: tollgate.usage.v1.UsageService.GetUsage:input_type -> tollgate.usage.v1.GetUsageRequest
+	12, // 30: tollgate.usage.v1.UsageService.ListUsage:input_type -> tollgate.usage.v1.ListUsageRequest
+	22, // 31: tollgate.usage.v1.UsageService.ListDayTotals:input_type -> tollgate.usage.v1.ListDayTotalsRequest
+	15, // 32: tollgate.usage.v1.UsageService.SummarizeUsage:input_type -> tollgate.usage.v1.SummarizeUsageRequest
+	19, // 33: tollgate.usage.v1.UsageService.ExportUsage:input_type -> tollgate.usage.v1.ExportUsageRequest
+	24, // 34: tollgate.usage.v1.UsageService.RecordDecisions:input_type -> tollgate.usage.v1.RecordDecisionsRequest
+	26, // 35: tollgate.usage.v1.UsageService.ListDecisions:input_type -> tollgate.usage.v1.ListDecisionsRequest
+	8,  // 36: tollgate.usage.v1.UsageService.Ingest:output_type -> tollgate.usage.v1.IngestResponse
+	10, // 37: tollgate.usage.v1.UsageService.GetUsage:output_type -> tollgate.usage.v1.GetUsageResponse
+	13, // 38: tollgate.usage.v1.UsageService.ListUsage:output_type -> tollgate.usage.v1.ListUsageResponse
+	23, // 39: tollgate.usage.v1.UsageService.ListDayTotals:output_type -> tollgate.usage.v1.ListDayTotalsResponse
+	18, // 40: tollgate.usage.v1.UsageService.SummarizeUsage:output_type -> tollgate.usage.v1.SummarizeUsageResponse
+	20, // 41: tollgate.usage.v1.UsageService.ExportUsage:output_type -> tollgate.usage.v1.ExportUsageResponse
+	25, // 42: tollgate.usage.v1.UsageService.RecordDecisions:output_type -> tollgate.usage.v1.RecordDecisionsResponse
+	27, // 43: tollgate.usage.v1.UsageService.ListDecisions:output_type -> tollgate.usage.v1.ListDecisionsResponse
+	36, // [36:44] is the sub-list for method output_type
+	28, // [28:36] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_tollgate_usage_v1_usage_proto_init() }
@@ -1623,15 +2346,17 @@ func file_tollgate_usage_v1_usage_proto_init() {
 		(*UsageEvent_Overage)(nil),
 	}
 	file_tollgate_usage_v1_usage_proto_msgTypes[9].OneofWrappers = []any{}
-	file_tollgate_usage_v1_usage_proto_msgTypes[12].OneofWrappers = []any{}
-	file_tollgate_usage_v1_usage_proto_msgTypes[16].OneofWrappers = []any{}
+	file_tollgate_usage_v1_usage_proto_msgTypes[11].OneofWrappers = []any{}
+	file_tollgate_usage_v1_usage_proto_msgTypes[14].OneofWrappers = []any{}
+	file_tollgate_usage_v1_usage_proto_msgTypes[19].OneofWrappers = []any{}
+	file_tollgate_usage_v1_usage_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tollgate_usage_v1_usage_proto_rawDesc), len(file_tollgate_usage_v1_usage_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   18,
+			NumEnums:      3,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,6 +44,12 @@ const (
 	// UsageServiceListDayTotalsProcedure is the fully-qualified name of the UsageService's
 	// ListDayTotals RPC.
 	UsageServiceListDayTotalsProcedure = "/tollgate.usage.v1.UsageService/ListDayTotals"
+	// UsageServiceSummarizeUsageProcedure is the fully-qualified name of the UsageService's
+	// SummarizeUsage RPC.
+	UsageServiceSummarizeUsageProcedure = "/tollgate.usage.v1.UsageService/SummarizeUsage"
+	// UsageServiceExportUsageProcedure is the fully-qualified name of the UsageService's ExportUsage
+	// RPC.
+	UsageServiceExportUsageProcedure = "/tollgate.usage.v1.UsageService/ExportUsage"
 	// UsageServiceRecordDecisionsProcedure is the fully-qualified name of the UsageService's
 	// RecordDecisions RPC.
 	UsageServiceRecordDecisionsProcedure = "/tollgate.usage.v1.UsageService/RecordDecisions"
@@ -65,6 +71,11 @@ type UsageServiceClient interface {
 	// ListDayTotals reads what each budget day billed, newest first. Totals
 	// reconcile exactly with the account and are kept for ever.
 	ListDayTotals(context.Context, *v1.ListDayTotalsRequest) (*v1.ListDayTotalsResponse, error)
+	// SummarizeUsage adds up usage events by group. Only operators may.
+	SummarizeUsage(context.Context, *v1.SummarizeUsageRequest) (*v1.SummarizeUsageResponse, error)
+	// ExportUsage streams usage events up to a cut-off, account by account in id
+	// order, each in the order of ListUsage. Only operators may.
+	ExportUsage(context.Context, *v1.ExportUsageRequest) (*connect.ServerStreamForClient[v1.ExportUsageResponse], error)
 	// RecordDecisions stores decision records.
 	RecordDecisions(context.Context, *v1.RecordDecisionsRequest) (*v1.RecordDecisionsResponse, error)
 	// ListDecisions reads the decision record, newest first.
@@ -106,6 +117,18 @@ func NewUsageServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(usageServiceMethods.ByName("ListDayTotals")),
 			connect.WithClientOptions(opts...),
 		),
+		summarizeUsage: connect.NewClient[v1.SummarizeUsageRequest, v1.SummarizeUsageResponse](
+			httpClient,
+			baseURL+UsageServiceSummarizeUsageProcedure,
+			connect.WithSchema(usageServiceMethods.ByName("SummarizeUsage")),
+			connect.WithClientOptions(opts...),
+		),
+		exportUsage: connect.NewClient[v1.ExportUsageRequest, v1.ExportUsageResponse](
+			httpClient,
+			baseURL+UsageServiceExportUsageProcedure,
+			connect.WithSchema(usageServiceMethods.ByName("ExportUsage")),
+			connect.WithClientOptions(opts...),
+		),
 		recordDecisions: connect.NewClient[v1.RecordDecisionsRequest, v1.RecordDecisionsResponse](
 			httpClient,
 			baseURL+UsageServiceRecordDecisionsProcedure,
@@ -127,6 +150,8 @@ type usageServiceClient struct {
 	getUsage        *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
 	listUsage       *connect.Client[v1.ListUsageRequest, v1.ListUsageResponse]
 	listDayTotals   *connect.Client[v1.ListDayTotalsRequest, v1.ListDayTotalsResponse]
+	summarizeUsage  *connect.Client[v1.SummarizeUsageRequest, v1.SummarizeUsageResponse]
+	exportUsage     *connect.Client[v1.ExportUsageRequest, v1.ExportUsageResponse]
 	recordDecisions *connect.Client[v1.RecordDecisionsRequest, v1.RecordDecisionsResponse]
 	listDecisions   *connect.Client[v1.ListDecisionsRequest, v1.ListDecisionsResponse]
 }
@@ -167,6 +192,20 @@ func (c *usageServiceClient) ListDayTotals(ctx context.Context, req *v1.ListDayT
 	return nil, err
 }
 
+// SummarizeUsage calls tollgate.usage.v1.UsageService.SummarizeUsage.
+func (c *usageServiceClient) SummarizeUsage(ctx context.Context, req *v1.SummarizeUsageRequest) (*v1.SummarizeUsageResponse, error) {
+	response, err := c.summarizeUsage.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ExportUsage calls tollgate.usage.v1.UsageService.ExportUsage.
+func (c *usageServiceClient) ExportUsage(ctx context.Context, req *v1.ExportUsageRequest) (*connect.ServerStreamForClient[v1.ExportUsageResponse], error) {
+	return c.exportUsage.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // RecordDecisions calls tollgate.usage.v1.UsageService.RecordDecisions.
 func (c *usageServiceClient) RecordDecisions(ctx context.Context, req *v1.RecordDecisionsRequest) (*v1.RecordDecisionsResponse, error) {
 	response, err := c.recordDecisions.CallUnary(ctx, connect.NewRequest(req))
@@ -198,6 +237,11 @@ type UsageServiceHandler interface {
 	// ListDayTotals reads what each budget day billed, newest first. Totals
 	// reconcile exactly with the account and are kept for ever.
 	ListDayTotals(context.Context, *v1.ListDayTotalsRequest) (*v1.ListDayTotalsResponse, error)
+	// SummarizeUsage adds up usage events by group. Only operators may.
+	SummarizeUsage(context.Context, *v1.SummarizeUsageRequest) (*v1.SummarizeUsageResponse, error)
+	// ExportUsage streams usage events up to a cut-off, account by account in id
+	// order, each in the order of ListUsage. Only operators may.
+	ExportUsage(context.Context, *v1.ExportUsageRequest, *connect.ServerStream[v1.ExportUsageResponse]) error
 	// RecordDecisions stores decision records.
 	RecordDecisions(context.Context, *v1.RecordDecisionsRequest) (*v1.RecordDecisionsResponse, error)
 	// ListDecisions reads the decision record, newest first.
@@ -235,6 +279,18 @@ func NewUsageServiceHandler(svc UsageServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(usageServiceMethods.ByName("ListDayTotals")),
 		connect.WithHandlerOptions(opts...),
 	)
+	usageServiceSummarizeUsageHandler := connect.NewUnaryHandlerSimple(
+		UsageServiceSummarizeUsageProcedure,
+		svc.SummarizeUsage,
+		connect.WithSchema(usageServiceMethods.ByName("SummarizeUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
+	usageServiceExportUsageHandler := connect.NewServerStreamHandlerSimple(
+		UsageServiceExportUsageProcedure,
+		svc.ExportUsage,
+		connect.WithSchema(usageServiceMethods.ByName("ExportUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	usageServiceRecordDecisionsHandler := connect.NewUnaryHandlerSimple(
 		UsageServiceRecordDecisionsProcedure,
 		svc.RecordDecisions,
@@ -257,6 +313,10 @@ func NewUsageServiceHandler(svc UsageServiceHandler, opts ...connect.HandlerOpti
 			usageServiceListUsageHandler.ServeHTTP(w, r)
 		case UsageServiceListDayTotalsProcedure:
 			usageServiceListDayTotalsHandler.ServeHTTP(w, r)
+		case UsageServiceSummarizeUsageProcedure:
+			usageServiceSummarizeUsageHandler.ServeHTTP(w, r)
+		case UsageServiceExportUsageProcedure:
+			usageServiceExportUsageHandler.ServeHTTP(w, r)
 		case UsageServiceRecordDecisionsProcedure:
 			usageServiceRecordDecisionsHandler.ServeHTTP(w, r)
 		case UsageServiceListDecisionsProcedure:
@@ -284,6 +344,14 @@ func (UnimplementedUsageServiceHandler) ListUsage(context.Context, *v1.ListUsage
 
 func (UnimplementedUsageServiceHandler) ListDayTotals(context.Context, *v1.ListDayTotalsRequest) (*v1.ListDayTotalsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tollgate.usage.v1.UsageService.ListDayTotals is not implemented"))
+}
+
+func (UnimplementedUsageServiceHandler) SummarizeUsage(context.Context, *v1.SummarizeUsageRequest) (*v1.SummarizeUsageResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("tollgate.usage.v1.UsageService.SummarizeUsage is not implemented"))
+}
+
+func (UnimplementedUsageServiceHandler) ExportUsage(context.Context, *v1.ExportUsageRequest, *connect.ServerStream[v1.ExportUsageResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("tollgate.usage.v1.UsageService.ExportUsage is not implemented"))
 }
 
 func (UnimplementedUsageServiceHandler) RecordDecisions(context.Context, *v1.RecordDecisionsRequest) (*v1.RecordDecisionsResponse, error) {

@@ -198,9 +198,10 @@ type Ledger interface {
 
 // Info is what the ledger in use guarantees, for /health/ready.
 type Info struct {
-	Backend     string // sqlite | postgres | memory
-	Durability  string // persistent | ephemeral
-	ReplicaMode string // single_instance_only | shared | single_process
+	Backend     string     // sqlite | postgres | memory
+	Durability  string     // persistent | ephemeral
+	ReplicaMode string     // single_instance_only | shared | single_process
+	Split       QuotaSplit // as configured for the process; engines leave it out
 }
 
 // Stats are an engine's own counters since start.

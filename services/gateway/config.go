@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"time"
+
+	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
 
 // Config is everything the gateway reads from config/default.toml and from
@@ -110,6 +112,14 @@ type LedgerConfig struct {
 	SQLitePath               string `config:"sqlite_path"`
 	QuotaSplitReplicas       int64  `config:"quota_split_replicas"`
 	QuotaSplitMarginPercent  int64  `config:"quota_split_margin_percent"`
+}
+
+// QuotaSplit is the division of every tenant's quotas; zero without one.
+func (c LedgerConfig) QuotaSplit() ledger.QuotaSplit {
+	if c.QuotaSplitReplicas == 0 {
+		return ledger.QuotaSplit{}
+	}
+	return ledger.QuotaSplit{Replicas: c.QuotaSplitReplicas, MarginPercent: c.QuotaSplitMarginPercent}
 }
 
 // TelemetryConfig names the service and shapes its log.

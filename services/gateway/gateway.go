@@ -286,7 +286,11 @@ func (h health) Issues(ctx context.Context) []string {
 }
 
 // Ledger implements front.Health.
-func (h health) Ledger() ledger.Info { return h.c.deps.LedgerInfo() }
+func (h health) Ledger() ledger.Info {
+	info := h.c.deps.LedgerInfo()
+	info.Split = h.c.cfg.Ledger.QuotaSplit()
+	return info
+}
 
 // Uptime implements front.Health.
 func (h health) Uptime() time.Duration { return h.c.deps.Clock.Now().Sub(h.c.started) }

@@ -278,7 +278,7 @@ func TestConfigIsSound(t *testing.T) {
 	bad.Server.Port, bad.Server.BindAddr = 70_000, "everywhere"
 	bad.Auth.Mode, bad.Auth.AllowAnonymous, bad.Auth.JWT.Issuer = "api_key_or_jwt", true, "x"
 	bad.Governance.OnMaxTokensExceeded, bad.Governance.CostTrackingEnabled = "shrug", false
-	bad.Ledger.Backend, bad.Ledger.QuotaSplitReplicas, bad.Ledger.ResponseKeysEnv = "redis", 2, "K"
+	bad.Ledger.Backend, bad.Ledger.QuotaSplitReplicas, bad.Ledger.ResponseKeysEnv = "redis", -2, "K"
 	bad.Upstream.StreamReadTimeoutMS = 0
 	err = bad.Validate()
 	for _, key := range []string{
@@ -287,6 +287,20 @@ func TestConfigIsSound(t *testing.T) {
 	} {
 		if err == nil || !strings.Contains(err.Error(), key+": ") {
 			t.Errorf("%s is not named in: %v", key, err)
+		}
+	}
+	for want, change := range map[string]func(*gateway.LedgerConfig){
+		"":                                     func(c *gateway.LedgerConfig) { c.QuotaSplitReplicas, c.QuotaSplitMarginPercent = 2, 90 },
+		"quota_split_replicas: must be 0 on p": func(c *gateway.LedgerConfig) { c.QuotaSplitReplicas, c.Backend = 2, "postgres" },
+		"quota_split_replicas: must be 0 on m": func(c *gateway.LedgerConfig) { c.QuotaSplitReplicas, c.Backend = 2, "memory" },
+		"quota_split_replicas: must be betw":   func(c *gateway.LedgerConfig) { c.QuotaSplitReplicas = -1 },
+		"quota_split_margin_percent: needs":    func(c *gateway.LedgerConfig) { c.QuotaSplitMarginPercent = 90 },
+		"quota_split_margin_percent: must be":  func(c *gateway.LedgerConfig) { c.QuotaSplitReplicas, c.QuotaSplitMarginPercent = 2, 101 },
+	} {
+		c := gateway.Defaults()
+		change(&c.Ledger)
+		if err := c.Validate(); (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), ": ledger."+want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("quota split, want %q: %v", want, err)
 		}
 	}
 	jwt := gateway.Defaults()

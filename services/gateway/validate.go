@@ -21,7 +21,8 @@ const (
 	jwtLeewayDefault            = 30
 	idempotencyRetentionDefault = 86_400
 	decisionRetentionDefault    = 30
-	quotaSplitMarginDefault     = 100
+
+	quotaSplitMarginDefault = 100
 )
 
 // ReasonConfig is the reason of every fault that Validate finds.
@@ -152,6 +153,7 @@ func (c *LedgerConfig) validate(v *faults) {
 	v.within("ledger.lease_secs", c.LeaseSecs, 3, 300)
 	v.within("ledger.sweep_interval_secs", c.SweepIntervalSecs, 1, 86_400)
 	v.within("ledger.max_pending_closings", int64(c.MaxPendingClosings), 1, 1<<20)
+	c.validateSplit(v)
 	v.within("ledger.reservation_retention_days", c.ReservationRetentionDays, 0, 3650)
 	for _, set := range []struct {
 		key, what string
@@ -161,12 +163,26 @@ func (c *LedgerConfig) validate(v *faults) {
 		{"ledger.response_keys_env", "stored answers", c.ResponseKeysEnv != ""},
 		{"ledger.fingerprint_keys_env", "idempotency keys", c.FingerprintKeysEnv != ""},
 		{"ledger.decision_retention_days", "the decision record", c.DecisionRetentionDays != decisionRetentionDefault},
-		{"ledger.quota_split_replicas", "the quota split", c.QuotaSplitReplicas != 0},
-		{"ledger.quota_split_margin_percent", "the quota split", c.QuotaSplitMarginPercent != quotaSplitMarginDefault},
 	} {
 		if set.set {
 			v.unsupported(set.key, set.what+": not built yet; leave the key out")
 		}
+	}
+}
+
+// validateSplit refuses a split that could not hold, or that would do nothing.
+func (c *LedgerConfig) validateSplit(v *faults) {
+	v.within("ledger.quota_split_replicas", c.QuotaSplitReplicas, 0, 1<<20)
+	v.within("ledger.quota_split_margin_percent", c.QuotaSplitMarginPercent, 1, 100)
+	switch {
+	case c.QuotaSplitReplicas == 0:
+		if c.QuotaSplitMarginPercent != quotaSplitMarginDefault {
+			v.invalid("ledger.quota_split_margin_percent", "needs ledger.quota_split_replicas")
+		}
+	case c.Backend == "postgres":
+		v.invalid("ledger.quota_split_replicas", "must be 0 on postgres: its replicas share every budget already")
+	case c.Backend == "memory":
+		v.invalid("ledger.quota_split_replicas", "must be 0 on memory: a restart would hand out a fresh share")
 	}
 }
 

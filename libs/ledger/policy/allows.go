@@ -89,6 +89,9 @@ func (d *Document) check() error {
 			add("%s must not be negative", name)
 		}
 	}
+	if s := d.ReplicaShare; s != nil && (s.Replicas < 1 || s.MarginPercent < 1 || s.MarginPercent > 100 || s.TenantBudget < 0) {
+		add("replica_share must have replicas, a margin_percent of 1 to 100 and no negative budget")
+	}
 	if d.OnMaxTokensExceeded != Clamp && d.OnMaxTokensExceeded != Reject {
 		add("on_max_tokens_exceeded must be clamp or reject")
 	}

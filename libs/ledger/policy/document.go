@@ -49,10 +49,19 @@ type Document struct {
 	OnMaxTokensExceeded OnExceeded `json:"on_max_tokens_exceeded"`
 	// Receipts demands a signed receipt per request, fail closed.
 	Receipts bool `json:"receipts"`
+	// ReplicaShare says that this replica enforces a share of the tenant's quotas.
+	ReplicaShare *ReplicaShare `json:"replica_share,omitempty"`
 	// RequireAllowlist makes an empty AllowedModels mean "no model".
 	RequireAllowlist bool   `json:"require_allowlist"`
 	Tenant           string `json:"tenant"` // the account's slug
 	Version          int    `json:"version"`
+}
+
+// ReplicaShare is what the account's budget and limits are a share of.
+type ReplicaShare struct {
+	MarginPercent int64 `json:"margin_percent"`
+	Replicas      int64 `json:"replicas"`
+	TenantBudget  int64 `json:"tenant_budget_nano_usd"` // a day's, of all replicas; 0: no ceiling
 }
 
 // Encode checks the document and gives its canonical bytes.

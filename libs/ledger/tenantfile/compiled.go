@@ -56,6 +56,9 @@ type Options struct {
 	// ReceiptsEnabled says that receipts can be written; without it a tenant
 	// with receipts: true is refused.
 	ReceiptsEnabled bool
+	// Split gives the account this replica's share of the budget and of the limits
+	// that are counted; a share of 0 is refused, since 0 means no ceiling.
+	Split ledger.QuotaSplit
 }
 
 // Compiled is a valid file. It holds digests, never secrets.

@@ -155,7 +155,7 @@ func (c *compiler) defaultModel(m mapping, doc *policy.Document) {
 // limits resolves the inheritance: 0 or absent takes the default, and a default
 // of 0 means no ceiling.
 func (c *compiler) limits(m mapping, t *Tenant, doc *policy.Document) {
-	l := mapping{r: c.report, told: map[string]bool{}}
+	l := mapping{r: c.report, node: m.node, path: m.field("limits"), told: map[string]bool{}}
 	if m.has("limits") {
 		l, _ = c.mapping(m.values["limits"], m.field("limits"), limitKeys())
 	}
@@ -166,14 +166,26 @@ func (c *compiler) limits(m mapping, t *Tenant, doc *policy.Document) {
 		return otherwise
 	}
 	d := c.opt.Defaults
-	t.Limits.RequestsPerMinute = inherit("requests_per_minute", d.RequestsPerMinute)
-	t.Limits.TokensPerMinute = inherit("tokens_per_minute", d.TokensPerMinute)
-	t.Limits.MaxConcurrent = inherit("max_concurrent_streams", d.MaxConcurrentStreams)
+	split := c.opt.Split
+	share := func(key string, whole int64) int64 {
+		part := split.Share(whole)
+		if whole > 0 && part == 0 {
+			l.bad(key, "leaves tenant %s a share of 0 on this replica: floor(%d x %d%% / %d replicas), see ledger.quota_split_replicas", t.Slug, whole, split.MarginPercent, split.Replicas)
+		}
+		return part
+	}
+	t.Limits.RequestsPerMinute = share("requests_per_minute", inherit("requests_per_minute", d.RequestsPerMinute))
+	t.Limits.TokensPerMinute = share("tokens_per_minute", inherit("tokens_per_minute", d.TokensPerMinute))
+	t.Limits.MaxConcurrent = share("max_concurrent_streams", inherit("max_concurrent_streams", d.MaxConcurrentStreams))
 	doc.MaxOutputTokens = inherit("max_output_tokens", d.MaxOutputTokens)
 	doc.MaxMessages = inherit("max_messages", d.MaxMessages)
 	doc.MaxPromptChars = inherit("max_prompt_chars", d.MaxPromptChars)
-	if daily := inherit("daily_budget_nano_usd", d.DailyBudgetNanoUSD); daily > 0 {
-		t.Budget = &ledger.BudgetSetting{Period: ledger.Daily, Allowance: daily}
+	daily := inherit("daily_budget_nano_usd", d.DailyBudgetNanoUSD)
+	if daily > 0 {
+		t.Budget = &ledger.BudgetSetting{Period: ledger.Daily, Allowance: share("daily_budget_nano_usd", daily)}
+	}
+	if split.Set() {
+		doc.ReplicaShare = &policy.ReplicaShare{Replicas: split.Replicas, MarginPercent: split.MarginPercent, TenantBudget: daily}
 	}
 	t.Limits.Uncapped = t.Budget == nil
 }

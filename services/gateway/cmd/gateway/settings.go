@@ -66,6 +66,9 @@ func (s *settings) Validate() error {
 	if s.Issuer.SecretFile == "" {
 		faults = append(faults, errors.New("auth.issuer_secret_file: must name the issuer secret"))
 	}
+	if s.Ledger.QuotaSplitReplicas != 0 {
+		faults = append(faults, errors.New("ledger.quota_split_replicas: must be 0 beside a lease service: its replicas share every budget already"))
+	}
 	return errors.Join(faults...)
 }
 

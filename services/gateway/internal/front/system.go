@@ -97,9 +97,18 @@ type usageReport struct {
 	Spent              int64       `json:"spent_nano_usd"`
 	Remaining          int64       `json:"remaining_nano_usd"`
 	DailyBudget        int64       `json:"daily_budget_nano_usd"`
-	BudgetScope        string      `json:"budget_scope"`
+	BudgetScope        any         `json:"budget_scope"` // "tenant" or replicaShare
 	BudgetDay          int64       `json:"budget_day"`
 	Limits             usageLimits `json:"limits"`
+}
+
+// replicaShare is the scope of a replica under the quota split.
+type replicaShare struct {
+	Share struct {
+		Replicas      int64 `json:"replicas"`
+		MarginPercent int64 `json:"margin_percent"`
+		TenantBudget  int64 `json:"tenant_budget_nano_usd"`
+	} `json:"replica_share"`
 }
 
 type usageLimits struct {
@@ -131,6 +140,11 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	if b := u.Account.Budget; b != nil {
 		report.DailyBudget = b.Allowance
 	}
+	if p := c.Policy.ReplicaShare; p != nil {
+		var scope replicaShare
+		scope.Share.Replicas, scope.Share.MarginPercent, scope.Share.TenantBudget = p.Replicas, p.MarginPercent, p.TenantBudget
+		report.BudgetScope = scope
+	}
 	s.document(w, r, http.StatusOK, report)
 }
 
@@ -148,17 +162,33 @@ type readiness struct {
 type ledgerState struct {
 	Backend     string `json:"backend"`
 	Durability  string `json:"durability"`
-	ReplicaMode string `json:"replica_mode"`
+	ReplicaMode any    `json:"replica_mode"` // the ledger's word, or quotaSplit
+}
+
+type quotaSplit struct {
+	Split struct {
+		Replicas      int64 `json:"replicas"`
+		MarginPercent int64 `json:"margin_percent"`
+	} `json:"quota_split"`
+}
+
+func ledgerStateOf(i ledger.Info) ledgerState {
+	state := ledgerState{Backend: i.Backend, Durability: i.Durability, ReplicaMode: i.ReplicaMode}
+	if i.Split.Set() {
+		var mode quotaSplit
+		mode.Split.Replicas, mode.Split.MarginPercent = i.Split.Replicas, i.Split.MarginPercent
+		state.ReplicaMode = mode
+	}
+	return state
 }
 
 // ready says whether this instance can serve: at least one model's route is
 // usable, and the process has no issues. No network is probed for it.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	g := s.Catalog()
-	info := s.Health.Ledger()
 	doc := readiness{
 		Status: "ready", Unavailable: g.Catalog.Unusable(),
-		Ledger: ledgerState{Backend: info.Backend, Durability: info.Durability, ReplicaMode: info.ReplicaMode},
+		Ledger: ledgerStateOf(s.Health.Ledger()),
 	}
 	if doc.Unavailable == nil {
 		doc.Unavailable = []string{}

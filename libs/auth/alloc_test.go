@@ -17,10 +17,12 @@ func TestVerifyingAllocatesNothing(t *testing.T) {
 	if err := r.Replace([]auth.Entry{entry(i, secret)}, 1, t0.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	var s auth.Session
+	var s, connection auth.Session
+	takers, v, raw := tenants(t, "a"), tokens(t), token()
 	for name, verify := range map[string]func() error{
 		"registry": func() error { _, err := r.Verify(secret, t0); return err },
 		"session":  func() error { _, err := s.Verify(r, secret, t0); return err },
+		"token":    func() error { _, err := connection.VerifyBearer(takers, v, raw, t0); return err },
 	} {
 		if err := verify(); err != nil {
 			t.Fatal(err)

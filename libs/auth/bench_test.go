@@ -3,6 +3,7 @@ package auth_test
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/subtle"
 	"fmt"
 	"testing"
 	"time"
@@ -33,6 +34,50 @@ func BenchmarkSessionHit(b *testing.B) {
 	for b.Loop() {
 		if _, err := s.Verify(r, minted, t0); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSessionTokenHit(b *testing.B) {
+	r, v, raw := tenants(b, "a"), tokens(b), token()
+	var s auth.Session
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.VerifyBearer(r, v, raw, t0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTokenVerify is a connection's first request with a token: the miss
+// among the keys, the signature, the claims.
+func BenchmarkTokenVerify(b *testing.B) {
+	r, v, raw := tenants(b, "a"), tokens(b), token()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.VerifyBearer(v, raw, t0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkTokenForged(b *testing.B) {
+	r, v, raw := tenants(b, "a"), tokens(b), sign("another secret", tokenHead, claim())
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.VerifyBearer(v, raw, t0); err == nil {
+			b.Fatal("verified")
+		}
+	}
+}
+
+// BenchmarkControlTimedCompare is the control of a hit: what no session can do
+// without, one constant-time comparison and two of instants.
+func BenchmarkControlTimedCompare(b *testing.B) {
+	raw, same, end := []byte(token()), []byte(token()), t0.Add(time.Hour)
+	for b.Loop() {
+		if subtle.ConstantTimeCompare(raw, same) != 1 || !t0.Before(end) || !t0.Before(end) {
+			b.Fatal("differs")
 		}
 	}
 }

@@ -2,7 +2,10 @@ module github.com/tollgate-platform/tollgate/libs/auth
 
 go 1.26.0
 
-require github.com/tollgate-platform/tollgate/libs/kit v0.0.0
+require (
+	github.com/tollgate-platform/tollgate/libs/kit v0.0.0
+	pgregory.net/rapid v1.3.0
+)
 
 replace (
 	github.com/tollgate-platform/tollgate/cmd/tollgate => ../../cmd/tollgate

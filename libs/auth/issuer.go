@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"hash"
 	"log/slog"
 	"strings"
@@ -30,11 +31,17 @@ type Digest [32]byte
 // Principal gives the public name of the credential: the digest's first 16 bytes.
 func (d Digest) Principal() Principal { return Principal(d[:16]) }
 
-// String never shows the digest: nothing derived from a secret is logged.
-func (Digest) String() string { return "[redacted]" }
+// Format writes the same for every verb: nothing derived from a secret is logged.
+func (Digest) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// String never shows the fingerprint.
-func (Fingerprint) String() string { return "[redacted]" }
+// MarshalText shows nothing, in JSON and in logs.
+func (Digest) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// Format writes the same for every verb.
+func (Fingerprint) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// MarshalText shows nothing, in JSON and in logs.
+func (Fingerprint) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // Principal is the 128-bit fingerprint of a verified credential.
 type Principal [16]byte
@@ -79,11 +86,11 @@ func NewIssuer(secret []byte) (*Issuer, error) {
 	return i, nil
 }
 
-// String never shows the secret.
-func (*Issuer) String() string { return "[redacted]" }
+// Format writes the same for every verb.
+func (*Issuer) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // LogValue never shows the secret.
-func (*Issuer) LogValue() slog.Value { return slog.StringValue("[redacted]") }
+func (*Issuer) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // Seal gives the digest of a fingerprint.
 func (i *Issuer) Seal(f Fingerprint) Digest {

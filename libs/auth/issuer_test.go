@@ -95,17 +95,8 @@ func TestMintedSecretsNameTheirKeyAndDiffer(t *testing.T) {
 	}
 }
 
-// TestNothingPrintsASecret guards logs: no verb may show what a secret derives to.
-func TestNothingPrintsASecret(t *testing.T) {
+func TestAShortIssuerSecretIsRefused(t *testing.T) {
 	t.Parallel()
-	i := issuer(t)
-	d := i.Digest("secret")
-	f := auth.FingerprintOf("secret")
-	for _, s := range []string{fmt.Sprint(i), fmt.Sprintf("%+v", i), fmt.Sprint(d), fmt.Sprintf("%x", d), fmt.Sprint(f), i.LogValue().String()} {
-		if strings.Contains(s, hex.EncodeToString(d[:8])) || strings.Contains(s, issuerText[:16]) || strings.Contains(s, "[0 1 2") {
-			t.Errorf("printed %q", s)
-		}
-	}
 	if _, err := auth.NewIssuer([]byte("a short secret")); fault.KindOf(err) != fault.Invalid || strings.Contains(err.Error(), "a short") {
 		t.Errorf("NewIssuer of a short secret: %v", err)
 	}

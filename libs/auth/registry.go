@@ -2,6 +2,7 @@ package auth
 
 import (
 	"crypto/subtle"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -18,13 +19,24 @@ type Entry struct {
 	NotAfter time.Time // zero: no end; exclusive
 }
 
+// Format names the key for every verb: asked for a verb that a nested pointer
+// doesn't have, fmt shows the bytes of the digest without asking it.
+func (e Entry) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "{key %s of %s}", e.Key, e.Account) }
+
 // Identity is a verified credential. It proves who, never what they may do.
 type Identity struct {
 	Principal Principal
 	Account   ident.ID
 	Key       ident.ID
-	KeyName   string
-	NotAfter  time.Time // the key's own end; zero: none
+	KeyName   string    // of a token: its jti, else TokenKeyName
+	NotAfter  time.Time // the credential's own end, exclusive; zero: none
+	// Permissions bound what the principal's snapshot grants: a token's scopes,
+	// or EveryPermission of a key, whose scopes are the snapshot's alone.
+	Permissions uint64
+}
+
+func (i *Identity) live(now time.Time) bool {
+	return i.NotAfter.IsZero() || now.Before(i.NotAfter)
 }
 
 // table is one whole projection. It is immutable once published.
@@ -67,6 +79,7 @@ func (r *Registry) Replace(entries []Entry, revision int64, deadline time.Time) 
 		}
 		next.entries[p] = &record{digest: e.Digest, who: Identity{
 			Principal: p, Account: e.Account, Key: e.Key, KeyName: e.KeyName, NotAfter: e.NotAfter,
+			Permissions: EveryPermission,
 		}}
 	}
 	for {
@@ -100,18 +113,54 @@ func (r *Registry) Extend(revision int64, deadline time.Time) error {
 	}
 }
 
-// Verify finds the identity of a presented secret at now. Errors:
+// Verify finds the identity of a presented key at now. Errors:
 // Unauthenticated for a missing, unknown or ended key; Unavailable when the
 // table is past its deadline.
 func (r *Registry) Verify(secret string, now time.Time) (*Identity, error) {
-	rec, err := r.verify(r.table.Load(), secret, now)
-	if err != nil {
-		return nil, err
-	}
-	return &rec.who, nil
+	return r.key(r.table.Load(), secret, now)
 }
 
-func (r *Registry) verify(t *table, secret string, now time.Time) (*record, error) {
+// VerifyBearer finds the identity of what an Authorization header carried: a
+// key, or, with tokens, a JSON web token of a tenant whose principal for tokens
+// is in the table. What the token may do is at most its scopes and at most what
+// that principal's snapshot says. Errors: those of Verify; Forbidden for a token
+// without a required scope.
+func (r *Registry) VerifyBearer(tokens *Tokens, secret string, now time.Time) (*Identity, error) {
+	v, err := r.verify(r.table.Load(), tokens, secret, now)
+	return v.who, err
+}
+
+// verified is how a credential was verified.
+type verified struct {
+	who  *Identity
+	by   *Tokens   // nil: as a key
+	from time.Time // a token's beginning
+}
+
+// verify tries the table's keys, then tokens unless they are nil.
+func (r *Registry) verify(t *table, tokens *Tokens, secret string, now time.Time) (verified, error) {
+	who, err := r.key(t, secret, now)
+	if err == nil || tokens == nil || fault.KindOf(err) != fault.Unauthenticated {
+		return verified{who: who}, err
+	}
+	c, err := tokens.verify(secret, now)
+	if err != nil {
+		return verified{}, err
+	}
+	d := TokenDigest(tokens.opt.Issuer, c.tenant)
+	rec, found := t.entries[d.Principal()]
+	if !found || rec.digest != d || !rec.who.live(now) {
+		return verified{}, invalid(errTenant)
+	}
+	token := rec.who
+	token.KeyName, token.Permissions, token.NotAfter = c.name, c.permissions, c.until
+	if end := rec.who.NotAfter; !end.IsZero() && end.Before(c.until) {
+		token.NotAfter = end
+	}
+	return verified{who: &token, by: tokens, from: c.from}, nil
+}
+
+func (r *Registry) key(t *table, secret string, now time.Time) (*Identity, error) {
 	if !now.Before(t.deadline) {
 		return nil, stale()
 	}
@@ -120,10 +169,10 @@ func (r *Registry) verify(t *table, secret string, now time.Time) (*record, erro
 	}
 	d := r.issuer.Digest(secret)
 	rec, found := t.entries[d.Principal()]
-	if !found || subtle.ConstantTimeCompare(rec.digest[:], d[:]) != 1 || !live(rec, now) {
+	if !found || subtle.ConstantTimeCompare(rec.digest[:], d[:]) != 1 || !rec.who.live(now) {
 		return nil, unknown()
 	}
-	return rec, nil
+	return &rec.who, nil
 }
 
 // Revision is the published table's; 0 before the first.
@@ -134,10 +183,6 @@ func (r *Registry) Deadline() time.Time { return r.table.Load().deadline }
 
 // Len is the number of live keys in the published table.
 func (r *Registry) Len() int { return len(r.table.Load().entries) }
-
-func live(rec *record, now time.Time) bool {
-	return rec.who.NotAfter.IsZero() || now.Before(rec.who.NotAfter)
-}
 
 // unknown says the same for a missing, a wrong and an ended key: which of them
 // it was is nobody's business.

@@ -13,9 +13,9 @@ import (
 // zero value is ready; HTTP/2 streams of one connection share it.
 //
 // A hit compares the exact presented bytes in constant time and proves
-// identity only. It lasts no longer than the key, the registry's table (any
-// newer table ends it) and that table's deadline. A failed or changed
-// credential clears what was remembered first.
+// identity only. It inherits every end there is: the key's, a token's exp and
+// nbf, the registry's table (any newer table ends it) and that table's
+// deadline. A failed or changed credential clears what was remembered first.
 //
 // What is dropped is wiped: the bytes are overwritten at the first collection
 // after the last verification that was comparing with them. However a Session
@@ -24,54 +24,76 @@ type Session struct {
 	proof atomic.Pointer[proof] // written by a miss, read by every request
 }
 
-// credential is the remembered bytes, which no verb of fmt shows.
+// redacted is shown in the place of every secret and of what derives from one.
+const redacted = "[redacted]"
+
+// credential is secret bytes, which no verb of fmt shows.
 type credential []byte
 
 // Format writes the same for every verb.
-func (credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[redacted]")) }
+func (credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // wipe overwrites what nobody compares with any more.
 func wipe(c credential) { clear(c) }
 
 // Format writes the same for every verb.
-func (*Session) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[redacted]")) }
+func (*Session) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // LogValue shows nothing.
-func (*Session) LogValue() slog.Value { return slog.StringValue("[redacted]") }
+func (*Session) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 type proof struct {
 	secret   credential
-	rec      *record
+	who      *Identity
 	registry *Registry
 	revision int64
+	tokens   *Tokens   // what verified it as a token; nil: it is a key
+	from     time.Time // a token's nbf; zero: no beginning. until is who.NotAfter.
 }
 
 // Format writes the same for every verb: fmt reaches into unexported fields
 // without asking them.
-func (proof) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("[redacted]")) }
+func (proof) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
 // Verify is Registry.Verify with the session's memory. A hit allocates nothing.
 func (s *Session) Verify(r *Registry, secret string, now time.Time) (*Identity, error) {
 	t := r.table.Load()
 	p := s.proof.Load()
-	if p != nil && p.revision == t.revision && p.registry == r && now.Before(t.deadline) && live(p.rec, now) && same(p.secret, secret) {
-		return &p.rec.who, nil
+	if p != nil && p.tokens == nil && p.holds(t, r, now) && same(p.secret, secret) {
+		return p.who, nil
 	}
-	return s.verify(t, r, secret, now)
+	return s.verify(t, r, nil, secret, now)
+}
+
+// VerifyBearer is Registry.VerifyBearer with the session's memory: a token, too,
+// is verified once. A hit allocates nothing.
+func (s *Session) VerifyBearer(r *Registry, tokens *Tokens, secret string, now time.Time) (*Identity, error) {
+	t := r.table.Load()
+	p := s.proof.Load()
+	if p != nil && (p.tokens == nil || p.tokens == tokens) && p.holds(t, r, now) && same(p.secret, secret) {
+		return p.who, nil
+	}
+	return s.verify(t, r, tokens, secret, now)
+}
+
+// holds says whether what was proven then is still proven by t at now.
+func (p *proof) holds(t *table, r *Registry, now time.Time) bool {
+	return p.revision == t.revision && p.registry == r && now.Before(t.deadline) && p.who.live(now) &&
+		(p.tokens == nil || !now.Before(p.from))
 }
 
 // verify is the miss: apart, so that the hit stays small.
-func (s *Session) verify(t *table, r *Registry, secret string, now time.Time) (*Identity, error) {
+func (s *Session) verify(t *table, r *Registry, tokens *Tokens, secret string, now time.Time) (*Identity, error) {
 	s.proof.Store(nil)
-	rec, err := r.verify(t, secret, now)
+	v, err := r.verify(t, tokens, secret, now)
 	if err != nil {
 		return nil, err
 	}
 	// A copy: the presented text is a slice of a header that must not be kept.
-	p := &proof{secret: credential(secret), rec: rec, registry: r, revision: t.revision}
+	p := &proof{secret: credential(secret), who: v.who, registry: r, revision: t.revision, tokens: v.by, from: v.from}
 	runtime.AddCleanup(p, wipe, p.secret) // unreachable, so nobody is comparing
 	s.proof.Store(p)
-	return &rec.who, nil
+	return v.who, nil
 }
 
 // Forget drops what is remembered, to be wiped.

@@ -3,6 +3,8 @@ package gateway
 import (
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/auth"
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
 
@@ -46,20 +48,49 @@ type RegistryConfig struct {
 
 // AuthConfig says how a caller proves who it is.
 type AuthConfig struct {
-	Mode           string    `config:"mode"` // api_key
+	Mode           string    `config:"mode"` // api_key | api_key_or_jwt
 	APIKeyHeader   string    `config:"api_key_header"`
 	AcceptBearer   bool      `config:"accept_bearer"`
 	AllowAnonymous bool      `config:"allow_anonymous"`
 	JWT            JWTConfig `config:"jwt"`
 }
 
-// JWTConfig is read so that it can be refused by name: tokens are not built yet.
+// JWTConfig says which JSON web tokens are taken with auth.mode api_key_or_jwt:
+// HS256, from Authorization: Bearer.
 type JWTConfig struct {
 	Issuer         string   `config:"issuer"`
 	Audience       string   `config:"audience"`
-	SecretEnv      string   `config:"secret_env"`
+	SecretEnv      string   `config:"secret_env"` // the variable that holds the shared secret, at least 32 bytes
 	LeewaySecs     int64    `config:"leeway_secs"`
-	RequiredScopes []string `config:"required_scopes"`
+	RequiredScopes []string `config:"required_scopes"` // a token without one of them is refused
+}
+
+// TokenIssuer is the issuer whose tokens are taken: what tenants are compiled
+// with. Empty: none are.
+func (c *AuthConfig) TokenIssuer() string {
+	if c.Mode != authTokens {
+		return ""
+	}
+	return c.JWT.Issuer
+}
+
+// tokens makes the verifier of tokens; nil where none are taken.
+func (c *AuthConfig) tokens(env func(string) (string, bool)) (*auth.Tokens, error) {
+	if c.Mode != authTokens {
+		return nil, nil //nolint:nilnil // none are taken
+	}
+	secret, set := env(c.JWT.SecretEnv)
+	if !set {
+		return nil, fault.New(fault.Invalid, ReasonConfig, "auth.jwt.secret_env: names an environment variable that is not set")
+	}
+	scopes := map[string]uint64{}
+	for _, s := range ledger.Scopes() {
+		scopes[s.Name] = s.Bit
+	}
+	return auth.NewTokens([]byte(secret), auth.TokenOptions{
+		Issuer: c.JWT.Issuer, Audience: c.JWT.Audience, Leeway: time.Duration(c.JWT.LeewaySecs) * time.Second,
+		Required: c.JWT.RequiredScopes, Permissions: scopes,
+	})
 }
 
 // GovernanceConfig is what every tenant starts from.

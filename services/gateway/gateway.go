@@ -61,7 +61,8 @@ type Deps struct {
 	// Issues names what else keeps this process from serving, in fixed
 	// sentences; nil is nothing.
 	Issues func(ctx context.Context) []string
-	// Env looks up the provider keys that models.yaml names.
+	// Env looks up the provider keys that models.yaml names, and the secret of
+	// tokens once, in New.
 	Env   func(name string) (string, bool)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -119,6 +120,10 @@ func New(cfg Config, deps Deps) (*Component, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
+	tokens, err := cfg.Auth.tokens(deps.Env)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
 	c := &Component{cfg: cfg, deps: deps, started: deps.Clock.Now()}
 	c.generation.Store(&exchange.Generation{Catalog: &catalog.Catalog{}})
 	set, err := metrics.New(deps.Meter, deps.Clock, c.started)
@@ -147,7 +152,7 @@ func New(cfg Config, deps Deps) (*Component, error) {
 		},
 		Door: &govern.Door{
 			Engine: deps.Engine, Runtime: deps.Runtime, Gate: gate,
-			KeyHeader: cfg.Auth.APIKeyHeader, AcceptBearer: cfg.Auth.AcceptBearer,
+			KeyHeader: cfg.Auth.APIKeyHeader, AcceptBearer: cfg.Auth.AcceptBearer, Tokens: tokens,
 		},
 		Evidence: evidence.NewWriter(deps.Receipts, deps.Clock),
 		Provider: c.provider, Catalog: func() exchange.Generation { return *c.generation.Load() },

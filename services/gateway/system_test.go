@@ -15,7 +15,6 @@ import (
 
 	"github.com/tollgate-platform/tollgate/libs/chassis/config"
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
-	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
 	"github.com/tollgate-platform/tollgate/services/gateway"
@@ -276,7 +275,7 @@ func TestConfigIsSound(t *testing.T) {
 	}
 	bad := gateway.Defaults()
 	bad.Server.Port, bad.Server.BindAddr = 70_000, "everywhere"
-	bad.Auth.Mode, bad.Auth.AllowAnonymous, bad.Auth.JWT.Issuer = "api_key_or_jwt", true, "x"
+	bad.Auth.Mode, bad.Auth.AllowAnonymous, bad.Auth.JWT.Issuer = "disabled", true, "x"
 	bad.Governance.OnMaxTokensExceeded, bad.Governance.CostTrackingEnabled = "shrug", false
 	bad.Ledger.Backend, bad.Ledger.QuotaSplitReplicas, bad.Ledger.ResponseKeysEnv = "redis", -2, "K"
 	bad.Upstream.StreamReadTimeoutMS = 0
@@ -304,9 +303,12 @@ func TestConfigIsSound(t *testing.T) {
 		}
 	}
 	jwt := gateway.Defaults()
-	jwt.Auth.Mode = "api_key_or_jwt"
-	if err := jwt.Validate(); fault.KindOf(err) != fault.Unsupported {
-		t.Errorf("JSON web tokens: %v", err)
+	jwt.Auth.Mode, jwt.Auth.AcceptBearer, jwt.Auth.JWT.LeewaySecs = "api_key_or_jwt", false, 301
+	err = jwt.Validate()
+	for _, key := range []string{"auth.accept_bearer", "auth.jwt.secret_env", "auth.jwt.issuer", "auth.jwt.audience", "auth.jwt.leeway_secs"} {
+		if err == nil || !strings.Contains(err.Error(), key+": ") {
+			t.Errorf("%s is not named in: %v", key, err)
+		}
 	}
 	if _, err := gateway.New(gateway.Defaults(), gateway.Deps{}); err == nil {
 		t.Error("a gateway of nothing was made")

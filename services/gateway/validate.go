@@ -8,17 +8,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 )
 
 const (
 	authAPIKey    = "api_key"
+	authTokens    = "api_key_or_jwt"
 	onExceedClamp = "clamp"
 	onExceedFail  = "reject"
 
+	jwtLeewayDefault = 30
+
 	// What these keys steer is not built yet; any value but the default is
 	// refused, so that nobody believes in a setting without effect.
-	jwtLeewayDefault            = 30
 	idempotencyRetentionDefault = 86_400
 	decisionRetentionDefault    = 30
 
@@ -76,13 +79,11 @@ func (c *RegistryConfig) validate(v *faults) {
 
 func (c *AuthConfig) validate(v *faults) {
 	switch c.Mode {
-	case authAPIKey:
-	case "api_key_or_jwt":
-		v.unsupported("auth.mode", "api_key_or_jwt is not built yet; use api_key")
+	case authAPIKey, authTokens:
 	case "disabled":
-		v.unsupported("auth.mode", "disabled is not built yet; use api_key")
+		v.unsupported("auth.mode", "disabled is not built yet; use api_key or api_key_or_jwt")
 	default:
-		v.invalid("auth.mode", "must be api_key")
+		v.invalid("auth.mode", "must be api_key or api_key_or_jwt")
 	}
 	if !isHeaderName(c.APIKeyHeader) {
 		v.invalid("auth.api_key_header", "must be a header name of letters, digits and hyphens")
@@ -92,19 +93,32 @@ func (c *AuthConfig) validate(v *faults) {
 	if c.AllowAnonymous {
 		v.unsupported("auth.allow_anonymous", "callers without a key are not built yet")
 	}
-	j := c.JWT
+	c.JWT.validate(v, c.Mode == authTokens)
+	if c.Mode == authTokens && !c.AcceptBearer {
+		v.invalid("auth.accept_bearer", "must be true when auth.mode is api_key_or_jwt: tokens arrive in Authorization")
+	}
+}
+
+func (c *JWTConfig) validate(v *faults, taken bool) {
+	if taken {
+		v.text("auth.jwt.secret_env", c.SecretEnv)
+		v.text("auth.jwt.issuer", c.Issuer)
+		v.text("auth.jwt.audience", c.Audience)
+		v.within("auth.jwt.leeway_secs", c.LeewaySecs, 0, int64(auth.MaxTokenLeeway/time.Second))
+		return
+	}
 	for _, set := range []struct {
 		key string
 		set bool
 	}{
-		{"auth.jwt.issuer", j.Issuer != ""},
-		{"auth.jwt.audience", j.Audience != ""},
-		{"auth.jwt.secret_env", j.SecretEnv != ""},
-		{"auth.jwt.leeway_secs", j.LeewaySecs != jwtLeewayDefault},
-		{"auth.jwt.required_scopes", len(j.RequiredScopes) > 0},
+		{"auth.jwt.issuer", c.Issuer != ""},
+		{"auth.jwt.audience", c.Audience != ""},
+		{"auth.jwt.secret_env", c.SecretEnv != ""},
+		{"auth.jwt.leeway_secs", c.LeewaySecs != jwtLeewayDefault},
+		{"auth.jwt.required_scopes", len(c.RequiredScopes) > 0},
 	} {
 		if set.set {
-			v.unsupported(set.key, "JSON web tokens are not built yet")
+			v.invalid(set.key, "has no effect unless auth.mode is api_key_or_jwt; leave it out")
 		}
 	}
 }

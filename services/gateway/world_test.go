@@ -71,13 +71,13 @@ tenants:
   - tenant_id: poor
     enabled: true
     credentials: [{key_id: main, key: poor-key-18e0}]
-    allowed_models: ["mock/*"]
+@poor@    allowed_models: ["mock/*"]
     receipts: true
     limits: {daily_budget_nano_usd: 100_000}
   - tenant_id: narrow
     enabled: true
     credentials: [{key_id: main, key: narrow-key-3b}]
-    allowed_models: ["mock/echo", "mock/gated"]
+@narrow@    allowed_models: ["mock/echo", "mock/gated"]
     allow_passthrough: false
     default_model: mock/echo
     model_params: {temperature: 0.25}
@@ -154,8 +154,14 @@ func setup(t testing.TB, opts ...option) *world {
 	w.must(err)
 	issuer, err := auth.NewIssuer(bytes.Repeat([]byte("i"), 32))
 	w.must(err)
-	compiled, err := tenantfile.Load([]byte(tenants), "tenants.yaml", tenantfile.Options{
+	narrow, poor := "", "" // what tokens may do there at most
+	if b.cfg.Auth.TokenIssuer() != "" {
+		narrow, poor = "    jwt_scopes: [models:read]\n", "    jwt_scopes: []\n"
+	}
+	file := strings.NewReplacer("@narrow@", narrow, "@poor@", poor).Replace(tenants)
+	compiled, err := tenantfile.Load([]byte(file), "tenants.yaml", tenantfile.Options{
 		Defaults: tenantfile.ContractDefaults(), Issuer: issuer, LookupEnv: os.LookupEnv, ReceiptsEnabled: true,
+		TokenIssuer: b.cfg.Auth.TokenIssuer(),
 	})
 	w.must(err)
 	_, err = tenantfile.Apply(ctx, w.ledger, compiled, ident.New())

@@ -53,6 +53,9 @@ type Options struct {
 	// Models are the registry's model ids and aliases, disabled ones too; an
 	// exact name in a tenant that is not among them is refused. Nil: not checked.
 	Models []string
+	// TokenIssuer is auth.jwt.issuer where tokens are taken: every tenant then gets
+	// the one principal that its tokens act as. Empty: no tenant takes tokens.
+	TokenIssuer string
 	// ReceiptsEnabled says that receipts can be written; without it a tenant
 	// with receipts: true is refused.
 	ReceiptsEnabled bool
@@ -79,7 +82,9 @@ type Tenant struct {
 	Policy         policy.Document
 	PolicyBody     []byte
 	PolicyRevision [32]byte
-	Keys           []Key // by name; disabled credentials are absent
+	// Keys are by name; disabled credentials are absent. With Options.TokenIssuer
+	// one of them, auth.TokenKeyName, is the principal of the tenant's tokens.
+	Keys []Key
 }
 
 // Key is one declared credential.

@@ -36,8 +36,29 @@ func (c *compiler) credentials(m mapping, slug string) []Key {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
 	return keys
+}
+
+// tokens adds what a tenant's JSON web tokens act as. jwt_scopes is the most
+// that one may hold: every scope where it is left out, since a token names its
+// own; none, and so no tokens at all, where it is empty.
+func (c *compiler) tokens(m mapping, t *Tenant) {
+	defer slices.SortFunc(t.Keys, func(a, b Key) int { return strings.Compare(a.Name, b.Name) })
+	k := Key{ID: ident.Key(t.Slug, auth.TokenKeyName), Name: auth.TokenKeyName}
+	for _, s := range ledger.Scopes() {
+		k.Permissions |= s.Bit
+	}
+	if m.has("jwt_scopes") {
+		k.Permissions = c.scopeBits(m, "jwt_scopes")
+	}
+	switch {
+	case c.opt.TokenIssuer == "" && m.has("jwt_scopes"):
+		m.bad("jwt_scopes", "needs auth.mode api_key_or_jwt in the configuration")
+	case c.opt.TokenIssuer == "" || k.Permissions == 0:
+	default:
+		k.Digest = auth.TokenDigest(c.opt.TokenIssuer, t.Slug)
+		t.Keys = append(t.Keys, k)
+	}
 }
 
 func (c *compiler) credential(n *yaml.Node, path, slug string, names map[string]bool) (k Key, enabled bool) {
@@ -52,6 +73,9 @@ func (c *compiler) credential(n *yaml.Node, path, slug string, names map[string]
 	case names[k.Name]:
 		m.bad("key_id", "is declared already in this tenant")
 	}
+	if k.Name == auth.TokenKeyName && c.opt.TokenIssuer != "" {
+		m.bad("key_id", "jwt is the name of the tenant's tokens while they are taken")
+	}
 	names[k.Name] = true
 	k.ID = ident.Key(slug, k.Name)
 	k.Permissions = c.scopes(m)
@@ -64,28 +88,33 @@ func validKeyName(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 }
 
-// scopes reads the permissions; a wildcard is no scope, so nothing grants
-// approve:holds but its own name.
+// scopes reads a key's permissions.
 func (c *compiler) scopes(m mapping) uint64 {
 	if !m.has("scopes") {
 		return ledger.PermChatStream
 	}
+	bits := c.scopeBits(m, "scopes")
+	if len(m.texts("scopes")) == 0 {
+		m.bad("scopes", "must name at least one scope")
+	}
+	return bits
+}
+
+// scopeBits reads a list of scopes; a wildcard is none, so nothing grants
+// approve:holds but its own name.
+func (c *compiler) scopeBits(m mapping, key string) uint64 {
 	var bits uint64
 	var known []string
 	for _, s := range ledger.Scopes() {
 		known = append(known, s.Name)
 	}
-	items := m.texts("scopes")
-	for _, it := range items {
+	for _, it := range m.texts(key) {
 		i := slices.Index(known, it.value)
 		if i < 0 {
 			c.add(it.node, it.field, "must be one of %s", strings.Join(known, ", "))
 			continue
 		}
 		bits |= ledger.Scopes()[i].Bit
-	}
-	if len(items) == 0 {
-		m.bad("scopes", "must name at least one scope")
 	}
 	return bits
 }

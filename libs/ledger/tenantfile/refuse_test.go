@@ -94,6 +94,7 @@ var refused = map[string]struct{ text, want string }{
 	"credential flag":        {cred("key_id: k, key: s, enabled: 1"), "t:4: tenants[0].credentials[0].enabled must be true or false"},
 	"end":                    {cred("key_id: k, key: s, not_after: tomorrow"), "t:4: tenants[0].credentials[0].not_after must be an instant"},
 	"end without a time":     {cred("key_id: k, key: s, not_after: 2027-01-01"), "t:4: tenants[0].credentials[0].not_after must be an instant"},
+	"token scopes":           {more("jwt_scopes: [chat:stream]"), "t:5: tenants[0].jwt_scopes needs auth.mode api_key_or_jwt"},
 	"secret as a key":        {cred("key_id: k, tg_s3cr3t: s, key: s"), "t:4: tenants[0].credentials[0] has a key that is not one of"},
 	"alias that is a secret": {cred("key_id: k, key: *s3cr3t"), "t:1: the file is not valid YAML"},
 }
@@ -144,6 +145,7 @@ func TestMisspeltKeysAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := options(t)
+	o.TokenIssuer = "https://id.example"
 	if _, err := tenantfile.Load(src, "t", o); err != nil {
 		t.Fatal(err)
 	}

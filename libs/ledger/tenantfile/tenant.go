@@ -14,7 +14,7 @@ import (
 // tenantKeys are the keys of a tenant. Those of unbuilt are known and refused.
 func tenantKeys() []string {
 	return []string{
-		"tenant_id", "display_name", "model_suffix", "enabled", "credentials", "allowed_models", "denied_models",
+		"tenant_id", "display_name", "model_suffix", "enabled", "credentials", "jwt_scopes", "allowed_models", "denied_models",
 		"default_model", "limits", "model_params", "allow_passthrough", "receipts", "require_idempotency_key", "funding", "holds", "folding",
 	}
 }
@@ -60,6 +60,7 @@ func (c *compiler) tenant(n *yaml.Node, path string) (t Tenant, ok bool) {
 	c.defaultModel(m, &doc)
 	c.limits(m, &t, &doc)
 	t.Keys = c.credentials(m, t.Slug)
+	c.tokens(m, &t)
 	if len(c.faults) > 0 {
 		return t, t.Slug != "" // the document is built of valid parts only
 	}

@@ -37,6 +37,39 @@ type registrySettings struct {
 
 type authSettings struct {
 	IssuerSecretFile string `config:"issuer_secret_file"` // on the data folder; every verifier has the same
+	// Mode and JWT are the gateway's: with api_key_or_jwt every tenant gets the
+	// principal that its tokens of this issuer act as.
+	Mode string      `config:"mode"` // api_key | api_key_or_jwt
+	JWT  jwtSettings `config:"jwt"`
+}
+
+type jwtSettings struct {
+	Issuer string `config:"issuer"`
+}
+
+const (
+	authKeys   = "api_key"
+	authTokens = "api_key_or_jwt"
+)
+
+// tokenIssuer is empty where no tokens are taken.
+func (a *authSettings) tokenIssuer() string {
+	if a.Mode != authTokens {
+		return ""
+	}
+	return a.JWT.Issuer
+}
+
+func (a *authSettings) validate() error {
+	switch {
+	case a.Mode != authKeys && a.Mode != authTokens:
+		return fmt.Errorf("auth.mode: must be %s or %s, not %q", authKeys, authTokens, a.Mode)
+	case a.Mode == authTokens && a.JWT.Issuer == "":
+		return fmt.Errorf("auth.jwt.issuer: must be the gateway's when auth.mode is %s", authTokens)
+	case a.Mode == authKeys && a.JWT.Issuer != "":
+		return fmt.Errorf("auth.jwt.issuer: has no effect unless auth.mode is %s; leave it out", authTokens)
+	}
+	return nil
 }
 
 type governanceSettings struct {
@@ -65,7 +98,7 @@ func defaults() settings {
 		Base:     process.Defaults("admin", process.AdminPort),
 		Ledger:   ledgerSettings{Settings: books.Defaults(), SweepIntervalSecs: 60},
 		Registry: registrySettings{HotReload: true, ReloadIntervalMS: 5_000},
-		Auth:     authSettings{IssuerSecretFile: "issuer.secret"},
+		Auth:     authSettings{IssuerSecretFile: "issuer.secret", Mode: authKeys},
 		Governance: governanceSettings{
 			RequireModelAllowlist: d.RequireModelAllowlist, OnMaxTokensExceeded: string(d.OnMaxTokensExceeded),
 			DefaultLimits: limitsSettings{
@@ -80,7 +113,7 @@ func defaults() settings {
 // Validate names every fault.
 func (s *settings) Validate() error {
 	const countMax, moneyMax = int64(1_000_000_000_000), int64(1_000_000_000_000_000)
-	faults := []error{s.Base.Validate(), s.Ledger.Validate()}
+	faults := []error{s.Base.Validate(), s.Ledger.Validate(), s.Auth.validate()}
 	l, key := s.Governance.DefaultLimits, "governance.default_limits."
 	for _, f := range []struct {
 		key          string

@@ -2,6 +2,7 @@ package govern
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ type Door struct {
 	// KeyHeader carries an API key; with AcceptBearer so does Authorization.
 	KeyHeader    string
 	AcceptBearer bool
+	// Tokens are taken from Authorization, too; nil: only keys are.
+	Tokens *auth.Tokens
 }
 
 // A Caller is who sent a request, proven, with the policy that holds for it.
@@ -44,7 +47,7 @@ func (c *Caller) Tenant() string {
 // Account is the account that pays.
 func (c *Caller) Account() ident.ID { return c.Identity.Account }
 
-// KeyName is the key's id as people read it.
+// KeyName is the key's id as people read it: of a token, its jti or "jwt".
 func (c *Caller) KeyName() string { return c.Identity.KeyName }
 
 type sessionKey struct{}
@@ -59,14 +62,21 @@ func WithSession(ctx context.Context) context.Context {
 // Beside a refusal the caller is given when it is known, so that the refusal
 // can be attributed; its Policy may then be nil.
 func (d *Door) Enter(r *http.Request, scopes uint64, now time.Time) (*Caller, *refusal.Refusal) {
-	secret, ref := d.credential(r.Header)
+	secret, tokens, ref := d.credential(r.Header)
 	if ref != nil {
 		return nil, ref
 	}
-	who, err := d.verify(r.Context(), secret, now)
+	who, err := d.verify(r.Context(), tokens, secret, now)
 	if err != nil {
-		if fault.KindOf(err) == fault.Unauthenticated {
-			return nil, unauthorized()
+		switch fault.KindOf(err) {
+		case fault.Unauthenticated:
+			ref := unauthorized()
+			if e, ok := errors.AsType[*fault.Error](err); ok {
+				ref.Cause = e.Cause // why a token was refused, in fixed words; keys have none
+			}
+			return nil, ref
+		case fault.Forbidden:
+			return nil, refusal.Because(refusal.Forbidden, "the token lacks a scope that every token must have on this gateway", err)
 		}
 		return nil, stale(err)
 	}
@@ -83,34 +93,43 @@ func (d *Door) Enter(r *http.Request, scopes uint64, now time.Time) (*Caller, *r
 	if denial.Denied() {
 		return c, denied(denial)
 	}
+	if who.Permissions&scopes != scopes { // Begin asked the snapshot: what holds is both
+		return c, denied(admission.Denial{Reason: admission.PermissionDenied})
+	}
 	if err != nil {
 		return c, stale(err)
 	}
 	return c, nil
 }
 
-func (d *Door) verify(ctx context.Context, secret string, now time.Time) (*auth.Identity, error) {
-	if s, ok := ctx.Value(sessionKey{}).(*auth.Session); ok {
-		return s.Verify(d.Runtime.Registry(), secret, now)
+func (d *Door) verify(ctx context.Context, tokens *auth.Tokens, secret string, now time.Time) (*auth.Identity, error) {
+	keys := d.Runtime.Registry()
+	s, remembers := ctx.Value(sessionKey{}).(*auth.Session)
+	switch {
+	case !remembers:
+		return keys.VerifyBearer(tokens, secret, now)
+	case tokens == nil:
+		return s.Verify(keys, secret, now)
 	}
-	return d.Runtime.Registry().Verify(secret, now)
+	return s.VerifyBearer(keys, tokens, secret, now)
 }
 
-// credential finds the key that was presented. A key header that is there is
-// final, whatever else was sent.
-func (d *Door) credential(h http.Header) (string, *refusal.Refusal) {
+// credential finds the key or token that was presented, and by what a token may
+// be verified there. A key header that is there is final, whatever else was
+// sent, and holds no token.
+func (d *Door) credential(h http.Header) (string, *auth.Tokens, *refusal.Refusal) {
 	if given := h.Values(d.KeyHeader); len(given) > 0 {
 		if len(given) > 1 {
-			return "", unauthorized()
+			return "", nil, unauthorized()
 		}
-		return given[0], nil
+		return given[0], nil, nil
 	}
 	const scheme = "bearer "
 	given := h.Values("Authorization")
 	if d.AcceptBearer && len(given) == 1 && len(given[0]) > len(scheme) && strings.EqualFold(given[0][:len(scheme)], scheme) {
-		return given[0][len(scheme):], nil
+		return given[0][len(scheme):], d.Tokens, nil
 	}
-	return "", unauthorized()
+	return "", nil, unauthorized()
 }
 
 // unauthorized says the same for a missing and for a wrong key.

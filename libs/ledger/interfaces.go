@@ -175,6 +175,9 @@ type Retention struct {
 	Reservations time.Duration // closed reservations, and ended leases without loss; 0 = for ever
 	Events       time.Duration // usage events; 0 = for ever
 	Minutes      time.Duration // minute counters; at least an hour
+	// Answers is how long an idempotency claim and its sealed answer outlive the
+	// request's end; 0 = as long as the reservation. At most Reservations, unless that is 0.
+	Answers time.Duration
 }
 
 // Ledger is everything one engine gives; services take the parts they need.

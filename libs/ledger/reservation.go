@@ -31,6 +31,9 @@ type Reserve struct {
 	TTL            time.Duration
 	Endpoint       string // stream | complete | completions; at most 32 bytes
 	Model          string // at most 256 bytes
+	// Idempotency claims the caller's key; nil for a request without one. A
+	// refusal claims nothing, a release frees the key.
+	Idempotency *Idempotency
 }
 
 // ReserveResult is exactly one of its fields.
@@ -40,6 +43,10 @@ type ReserveResult struct {
 	// Closed says that this request id is already closed (a tombstone, too):
 	// a late or repeated Reserve is never executed again.
 	Closed *ClosedReservation
+	// Replay and InProgress say that the idempotency key is another request's
+	// with the same fingerprint, which has ended or still runs.
+	Replay     *Replay
+	InProgress *InProgress
 }
 
 // Grant is an open reservation.
@@ -69,7 +76,8 @@ const (
 	RefusedUnknownAccount  RefusalReason = "unknown_account"
 	RefusedSuspended       RefusalReason = "account_suspended"
 	RefusedClosed          RefusalReason = "account_closed"
-	RefusedKey             RefusalReason = "key_revoked" // unknown, revoked, expired or another account's
+	RefusedKey             RefusalReason = "key_revoked"            // unknown, revoked, expired or another account's
+	RefusedKeyReused       RefusalReason = "idempotency_key_reused" // claimed by a request with another fingerprint
 	RefusedRequests        RefusalReason = "request_rate_limited"
 	RefusedTokens          RefusalReason = "token_rate_limited"
 	RefusedConcurrency     RefusalReason = "concurrency_limited"
@@ -119,6 +127,10 @@ type Close struct {
 	Outcome    Outcome
 	Units      int64 // for Settled; others must be 0
 	Dimensions Dimensions
+	// SealedAnswer is kept for replays of the request's idempotency key, as opaque
+	// bytes, at most MaxSealedAnswer; ignored for a request without a key, and
+	// refused (Invalid) with Released.
+	SealedAnswer []byte
 }
 
 // CloseStatus is what became of one Close.

@@ -11,13 +11,15 @@ const (
 	MaxFormat = 64
 	// MaxSealedAnswer bounds a stored answer, in bytes.
 	MaxSealedAnswer = 9 << 20
+	// MaxBatchAnswers bounds the answers of one CloseBatch together, in bytes.
+	MaxBatchAnswers = MaxSealedAnswer
 )
 
 // Idempotency is a caller's claim that a request is executed at most once under
 // its key. The key's scope is the account and the format.
 type Idempotency struct {
 	KeyHash [32]byte // digest of the caller's key; the key itself is never stored
-	Format  string   // endpoint format the key is scoped to, 1–MaxFormat bytes
+	Format  string   // endpoint format the key is scoped to, as "chat/complete": 1–MaxFormat of a-z 0-9 / - _ .
 	// Fingerprints are digests of the request, 1–MaxFingerprints: the first is
 	// stored with a new claim, and a stored claim is this request's if any of
 	// them is its own.

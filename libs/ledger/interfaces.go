@@ -157,7 +157,8 @@ type Sweeps interface {
 	// ReclaimLeases ends leases whose grace has passed, oldest expiry first, as a
 	// release that claims nothing: what nothing was billed to is forfeited.
 	ReclaimLeases(ctx context.Context, limit int) (SweepReport, error)
-	// Prune deletes what is older than the retention.
+	// Prune deletes what is older than the retention, the oldest first. A claim
+	// and its answer never outlive their reservation.
 	Prune(ctx context.Context, r Retention, limit int) (SweepReport, error)
 }
 
@@ -168,6 +169,7 @@ type SweepReport struct {
 	Expired int64 // units expired (roll)
 	More    bool  // the batch was full: run again at once
 	Waiting bool  // the lapse sweep is giving cut-off owners time
+	Claims  int   // idempotency claims deleted with their answers, counted in Done too (prune)
 }
 
 // Retention is how long closed things are kept.

@@ -128,8 +128,9 @@ type Close struct {
 	Units      int64 // for Settled; others must be 0
 	Dimensions Dimensions
 	// SealedAnswer is kept for replays of the request's idempotency key, as opaque
-	// bytes, at most MaxSealedAnswer; ignored for a request without a key, and
-	// refused (Invalid) with Released.
+	// bytes, at most MaxSealedAnswer and MaxBatchAnswers in a batch; ignored for a
+	// request without a key, and refused (Invalid) with Released. It must not be
+	// written to after the call, not even by a caller that gave up.
 	SealedAnswer []byte
 }
 

@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T, c *clock.Manual) Fixture) {
 		{"refusals", refusals()},
 		{"limits", limits()},
 		{"close", closes()},
+		{"idempotency", idempotency()},
 		{"lapse", lapses()},
 		{"periods", periods()},
 		{"leases", leases()},

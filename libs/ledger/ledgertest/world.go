@@ -136,7 +136,7 @@ func (w *world) reserve(r ledger.Reserve) ledger.ReserveResult {
 	got, err := w.Ledger.Reserve(w.Context(), r)
 	w.must(err)
 	answers := 0
-	for _, given := range []bool{got.Grant != nil, got.Refusal != nil, got.Closed != nil} {
+	for _, given := range []bool{got.Grant != nil, got.Refusal != nil, got.Closed != nil, got.Replay != nil, got.InProgress != nil} {
 		if given {
 			answers++
 		}

@@ -24,6 +24,9 @@ type deck struct {
 	keys         []*decide.Key
 	leases       []*decide.Lease
 	recorded     []recorded
+	claims       []*decide.Claim
+	wanted       pgq.ClaimsReadParams
+	holders      [][]byte // of claims, to be loaded
 	ids          [6][][]byte
 	minuteKeys   []decide.MinuteKey
 	lapsed       []int64
@@ -107,7 +110,7 @@ func (d *deck) abort(ctx context.Context, conn *pgxpool.Conn) {
 // right behind the locks, and reads reservations, keys, leases and known events.
 func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error {
 	d.accounts, d.reservations, d.keys = d.accounts[:0], d.reservations[:0], d.keys[:0]
-	d.leases, d.recorded = d.leases[:0], d.recorded[:0]
+	d.leases, d.recorded, d.claims, d.holders = d.leases[:0], d.recorded[:0], d.claims[:0], d.holders[:0]
 	d.ids[0] = bytesOf(d.ids[0][:0], d.needs.Accounts)
 	d.ids[1] = bytesOf(d.ids[1][:0], d.needs.Requests)
 	d.ids[2] = bytesOf(d.ids[2][:0], d.needs.Keys)
@@ -125,6 +128,10 @@ func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error
 	b.Queue(pgq.ReservationsRead, d.ids[1]).Query(d.scanReservations)
 	if len(d.needs.Keys) > 0 {
 		b.Queue(pgq.KeysForReserve, d.ids[2]).Query(d.scanKeys)
+	}
+	if len(d.needs.Claims) > 0 {
+		d.wantClaims()
+		b.Queue(pgq.ClaimsRead, d.wanted.AccountIds, d.wanted.KeyHashes, d.wanted.Formats).Query(d.scanClaims)
 	}
 	if len(d.needs.Leases)+len(d.needs.Acquires) > 0 {
 		b.Queue(pgq.LeasesRead, d.ids[3], d.ids[4]).Query(d.scanLeases)
@@ -145,6 +152,12 @@ func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error
 	for _, r := range d.reservations {
 		d.state.AddReservation(r)
 	}
+	for _, c := range d.claims {
+		d.state.AddClaim(c)
+		if d.state.Reservation(c.Request) == nil {
+			d.holders = append(d.holders, c.Request[:])
+		}
+	}
 	for _, k := range d.keys {
 		d.state.AddKey(k)
 	}
@@ -158,9 +171,9 @@ func (d *deck) load(ctx context.Context, conn *pgxpool.Conn, frozen int64) error
 }
 
 // loadCounters is the second round trip: what to count against can be named
-// only once accounts and time are known.
+// only once accounts and time are known, and who holds a key once its claim is.
 func (d *deck) loadCounters(ctx context.Context, conn *pgxpool.Conn) error {
-	if len(d.minuteKeys) == 0 && len(d.lapsed) == 0 {
+	if len(d.minuteKeys) == 0 && len(d.lapsed) == 0 && len(d.holders) == 0 {
 		return nil
 	}
 	d.minutes.Minutes, d.minutes.AccountNs = d.minutes.Minutes[:0], d.minutes.AccountNs[:0]
@@ -173,7 +186,19 @@ func (d *deck) loadCounters(ctx context.Context, conn *pgxpool.Conn) error {
 	if len(d.lapsed) > 0 {
 		b.Queue(pgq.LapsedCount, d.now, d.lapsed).Query(d.scanLapsed)
 	}
-	return conn.SendBatch(ctx, &b).Close()
+	if len(d.holders) > 0 {
+		d.reservations = d.reservations[:0]
+		b.Queue(pgq.ReservationsRead, d.holders).Query(d.scanReservations)
+	}
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	if len(d.holders) > 0 {
+		for _, r := range d.reservations {
+			d.state.AddReservation(r)
+		}
+	}
+	return nil
 }
 
 // want names what the next transact loads, for passes that aren't operations.
@@ -210,7 +235,7 @@ func (d *deck) scanReservations(rows pgx.Rows) error {
 		if err := rows.Scan(
 			&r.RequestID, &r.AccountN, &r.State, &r.Fence, &r.HolderID, &r.KeyID, &r.PolicyRevision,
 			&r.Granted, &r.FromAllowance, &r.FromTopup, &r.FromOverage, &r.Epoch, &r.PromptUnits, &r.Tokens, &r.PromptTokens,
-			&r.ReservedAt, &r.Ttl, &r.ExpiresAt, &r.Endpoint, &r.Model, &r.ClosedAt, &r.Billed, &r.Overage,
+			&r.ReservedAt, &r.Ttl, &r.ExpiresAt, &r.Endpoint, &r.Model, &r.ClosedAt, &r.Billed, &r.Overage, &r.Claimed,
 		); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func dump(t *testing.T, raw *pgxpool.Pool) string {
 	ctx := context.WithoutCancel(t.Context())
 	var lines []string
 	for _, table := range []string{
-		"accounts", "keys", "snapshots", "policies", "revisions", "reservations", "leases", "usage_events", "day_totals", "minutes", "sweeps", "audit",
+		"accounts", "keys", "snapshots", "policies", "revisions", "reservations", "idempotency_claims", "sealed_answers", "leases", "usage_events", "day_totals", "minutes", "sweeps", "audit",
 	} {
 		rows, err := raw.Query(ctx, fmt.Sprintf("SELECT t::text FROM %s AS t", table))
 		if err != nil {

@@ -18,6 +18,12 @@ func (e *Engine) Reserve(ctx context.Context, r ledger.Reserve) (ledger.ReserveR
 	if err := e.lanes[e.laneOf(r.Account)].Do(ctx, &op); err != nil {
 		return ledger.ReserveResult{}, err
 	}
+	if replay := op.Reserved.Replay; replay != nil {
+		var err error
+		if replay.SealedAnswer, err = e.answer(ctx, replay.Request); err != nil {
+			return ledger.ReserveResult{}, err
+		}
+	}
 	return op.Reserved, nil
 }
 

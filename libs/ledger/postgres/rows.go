@@ -39,7 +39,7 @@ func fromRowReservation(r *pgq.Reservations) *decide.Reservation {
 		Granted: r.Granted, FromAllowance: r.FromAllowance, FromTopUp: r.FromTopup, FromOverage: r.FromOverage,
 		Epoch: r.Epoch, PromptUnits: r.PromptUnits, Tokens: r.Tokens, PromptTokens: r.PromptTokens,
 		ReservedAt: r.ReservedAt, TTL: r.Ttl, ExpiresAt: r.ExpiresAt, Endpoint: r.Endpoint, Model: r.Model,
-		ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage,
+		ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage, Claimed: r.Claimed != 0,
 	}
 }
 

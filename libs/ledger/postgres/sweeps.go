@@ -211,8 +211,8 @@ func (e *Engine) rollGroup(ctx context.Context, l int, now int64, ids []ident.ID
 // are corrected in theirs.
 const minutesMin = time.Hour
 
-// Prune implements ledger.Sweeps: closed reservations first, then leases, events
-// and minutes, limit rows in all.
+// Prune implements ledger.Sweeps: claims with their answers first, then closed
+// reservations, leases, events and minutes, limit rows in all.
 func (e *Engine) Prune(ctx context.Context, r ledger.Retention, limit int) (ledger.SweepReport, error) {
 	limit, err := decide.PageLimit(limit)
 	if err != nil {
@@ -221,15 +221,22 @@ func (e *Engine) Prune(ctx context.Context, r ledger.Retention, limit int) (ledg
 	if err := decide.CheckRetention(r); err != nil {
 		return ledger.SweepReport{}, err
 	}
-	var done int64
+	var done, claims int64
+	var more bool
 	err = e.background(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		done = 0
+		done, claims, more = 0, 0, false
 		now, err := e.now(ctx, tx)
 		if err != nil {
 			return err
 		}
 		left := func() int64 { return int64(limit) - done }
-		if r.Reservations > 0 {
+		if cutoff, some := decide.ClaimCutoff(r, now); some {
+			if claims, more, err = e.pruneClaims(ctx, tx, cutoff, left()); err != nil {
+				return err
+			}
+			done += claims
+		}
+		if r.Reservations > 0 && left() > 0 {
 			n, err := e.q.ReservationsPrune(ctx, tx, pgq.ReservationsPruneParams{BeforeNs: now - int64(r.Reservations), MaxRows: left()})
 			if err != nil {
 				return err
@@ -262,5 +269,5 @@ func (e *Engine) Prune(ctx context.Context, r ledger.Retention, limit int) (ledg
 	if err != nil {
 		return ledger.SweepReport{}, err
 	}
-	return ledger.SweepReport{Done: int(done), More: done == int64(limit)}, nil
+	return ledger.SweepReport{Done: int(done), More: more || done == int64(limit), Claims: int(claims)}, nil
 }

@@ -25,6 +25,7 @@ type writes struct {
 	events   pgq.EventsInsertParams
 	leased   pgq.LeasesInsertParams
 	leases   pgq.LeasesUpdateParams
+	claims   pgq.ClaimsInsertParams
 }
 
 // pipeline queues the statements of generated queries instead of running them.
@@ -63,7 +64,7 @@ func (o *writes) store(ctx context.Context, conn *pgxpool.Conn, w *decide.Writes
 
 // queue puts the statements of all that changed into the pipeline.
 func (o *writes) queue(ctx context.Context, to pipeline, w *decide.Writes) error {
-	var errs [8]error
+	var errs [9]error
 	if len(w.Accounts) > 0 {
 		errs[0] = o.queueAccounts(ctx, to, w.Accounts)
 	}
@@ -73,6 +74,7 @@ func (o *writes) queue(ctx context.Context, to pipeline, w *decide.Writes) error
 	if len(w.Updated) > 0 {
 		errs[2] = o.queueUpdated(ctx, to, w.Updated)
 	}
+	errs[8] = o.queueClaims(ctx, to, w)
 	if len(w.Minutes) > 0 {
 		errs[3] = o.queueMinutes(ctx, to, w.Minutes)
 	}
@@ -134,7 +136,7 @@ func (o *writes) queueInserted(ctx context.Context, to pipeline, rows []*decide.
 		FromOverages: p.FromOverages[:0], Epochs: p.Epochs[:0], PromptUnits: p.PromptUnits[:0], Tokens: p.Tokens[:0],
 		PromptTokens: p.PromptTokens[:0], ReservedAts: p.ReservedAts[:0], Ttls: p.Ttls[:0], ExpiresAts: p.ExpiresAts[:0],
 		Endpoints: p.Endpoints[:0], Models: p.Models[:0], ClosedAts: p.ClosedAts[:0], Billeds: p.Billeds[:0],
-		Overages: p.Overages[:0],
+		Overages: p.Overages[:0], Claimeds: p.Claimeds[:0],
 	}
 	for _, r := range rows {
 		p.RequestIds = append(p.RequestIds, r.Request[:])
@@ -160,6 +162,7 @@ func (o *writes) queueInserted(ctx context.Context, to pipeline, rows []*decide.
 		p.ClosedAts = append(p.ClosedAts, r.ClosedAt)
 		p.Billeds = append(p.Billeds, r.Billed)
 		p.Overages = append(p.Overages, r.Overage)
+		p.Claimeds = append(p.Claimeds, flag(r.Claimed))
 	}
 	return o.q.ReservationsInsert(ctx, to, *p)
 }
@@ -168,7 +171,7 @@ func (o *writes) queueUpdated(ctx context.Context, to pipeline, rows []*decide.R
 	p := &o.updated
 	*p = pgq.ReservationsUpdateParams{
 		RequestIds: p.RequestIds[:0], States: p.States[:0], Ttls: p.Ttls[:0], ExpiresAts: p.ExpiresAts[:0],
-		ClosedAts: p.ClosedAts[:0], Billeds: p.Billeds[:0], Overages: p.Overages[:0],
+		ClosedAts: p.ClosedAts[:0], Billeds: p.Billeds[:0], Overages: p.Overages[:0], Claimeds: p.Claimeds[:0],
 	}
 	for _, r := range rows {
 		p.RequestIds = append(p.RequestIds, r.Request[:])
@@ -178,6 +181,7 @@ func (o *writes) queueUpdated(ctx context.Context, to pipeline, rows []*decide.R
 		p.ClosedAts = append(p.ClosedAts, r.ClosedAt)
 		p.Billeds = append(p.Billeds, r.Billed)
 		p.Overages = append(p.Overages, r.Overage)
+		p.Claimeds = append(p.Claimeds, flag(r.Claimed))
 	}
 	return o.q.ReservationsUpdate(ctx, to, *p)
 }

@@ -13,6 +13,7 @@ import (
 type scratch struct {
 	scratchJSON
 	minutes []decide.MinuteKey
+	claims  []decide.ClaimKey
 	lapsed  []int64
 }
 
@@ -24,6 +25,12 @@ func (l *Ledger) Reserve(ctx context.Context, r ledger.Reserve) (ledger.ReserveR
 	op := decide.Op{Reserve: &r}
 	if err := l.lane.Do(ctx, &op); err != nil {
 		return ledger.ReserveResult{}, err
+	}
+	if replay := op.Reserved.Replay; replay != nil {
+		var err error
+		if replay.SealedAnswer, err = l.answer(ctx, replay.Request); err != nil {
+			return ledger.ReserveResult{}, err
+		}
 	}
 	return op.Reserved, nil
 }
@@ -116,14 +123,11 @@ func (l *Ledger) load(ctx context.Context, tx *session, ops []*decide.Op, carefu
 	if err := l.loadKeys(ctx, tx); err != nil {
 		return err
 	}
-	if len(l.needs.Requests) > 0 {
-		rows, err := l.queries.ReservationsLoad(ctx, tx, l.work.ids(l.needs.Requests))
-		if err != nil {
-			return err
-		}
-		for i := range rows {
-			l.state.AddReservation(fromRowReservation(&rows[i]))
-		}
+	if err := l.loadReservations(ctx, tx, l.needs.Requests); err != nil {
+		return err
+	}
+	if err := l.loadClaims(ctx, tx); err != nil {
+		return err
 	}
 	if err := l.loadLeases(ctx, tx); err != nil {
 		return err
@@ -167,6 +171,20 @@ func (l *Ledger) loadKeys(ctx context.Context, tx *session) error {
 		k := &decide.Key{ID: ident.ID(r.KeyID), AccountN: r.AccountN, NotAfter: r.NotAfter, RevokedAt: r.RevokedAt}
 		l.memory.keys[k.ID] = k
 		l.state.AddKey(k)
+	}
+	return nil
+}
+
+func (l *Ledger) loadReservations(ctx context.Context, tx *session, requests []ident.ID) error {
+	if len(requests) == 0 {
+		return nil
+	}
+	rows, err := l.queries.ReservationsLoad(ctx, tx, l.work.ids(requests))
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		l.state.AddReservation(fromRowReservation(&rows[i]))
 	}
 	return nil
 }
@@ -224,10 +242,13 @@ func (l *Ledger) flush(ctx context.Context, tx *session) error {
 	for _, r := range w.Updated {
 		if err := l.queries.ReservationUpdate(ctx, tx, liteq.ReservationUpdateParams{
 			State: int64(r.Status), Ttl: r.TTL, ExpiresAt: r.ExpiresAt,
-			ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage, RequestID: r.Request[:],
+			ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage, Claimed: flag(r.Claimed), RequestID: r.Request[:],
 		}); err != nil {
 			return err
 		}
+	}
+	if err := l.flushClaims(ctx, tx, w); err != nil {
+		return err
 	}
 	for _, m := range w.Minutes {
 		if err := l.queries.MinuteWrite(ctx, tx, liteq.MinuteWriteParams{

@@ -37,6 +37,19 @@ func (w *scratchJSON) pairs(ms []decide.MinuteKey) string {
 	})
 }
 
+// triples writes an array of [account, key hash, format] triples.
+func (w *scratchJSON) triples(cs []decide.ClaimKey) string {
+	return w.array(len(cs), func(b []byte, i int) []byte {
+		b = append(b, '[')
+		b = strconv.AppendInt(b, cs[i].AccountN, 10)
+		b = append(b, `,"`...)
+		b = hex.AppendEncode(b, cs[i].KeyHash[:])
+		b = append(b, `","`...)
+		b = append(b, cs[i].Format...) // CheckReserve lets nothing pass that would need quoting
+		return append(b, `"]`...)
+	})
+}
+
 func (w *scratchJSON) array(n int, element func(b []byte, i int) []byte) string {
 	b := append(w.b[:0], '[')
 	for i := range n {

@@ -80,7 +80,7 @@ func fromRowReservation(r *liteq.Reservations) *decide.Reservation {
 		Granted: r.Granted, FromAllowance: r.FromAllowance, FromTopUp: r.FromTopup, FromOverage: r.FromOverage,
 		Epoch: r.Epoch, PromptUnits: r.PromptUnits, Tokens: r.Tokens, PromptTokens: r.PromptTokens,
 		ReservedAt: r.ReservedAt, TTL: r.Ttl, ExpiresAt: r.ExpiresAt, Endpoint: r.Endpoint, Model: r.Model,
-		ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage,
+		ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage, Claimed: r.Claimed != 0,
 	}
 }
 
@@ -91,7 +91,14 @@ func toRowReservation(r *decide.Reservation) liteq.ReservationInsertParams {
 		Granted: r.Granted, FromAllowance: r.FromAllowance, FromTopup: r.FromTopUp, FromOverage: r.FromOverage,
 		Epoch: r.Epoch, PromptUnits: r.PromptUnits, Tokens: r.Tokens, PromptTokens: r.PromptTokens,
 		ReservedAt: r.ReservedAt, Ttl: r.TTL, ExpiresAt: r.ExpiresAt, Endpoint: r.Endpoint, Model: r.Model,
-		ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage,
+		ClosedAt: r.ClosedAt, Billed: r.Billed, Overage: r.Overage, Claimed: flag(r.Claimed),
+	}
+}
+
+func fromRowClaim(r *liteq.IdempotencyClaims) *decide.Claim {
+	return &decide.Claim{
+		ClaimKey: decide.ClaimKey{AccountN: r.AccountN, KeyHash: [32]byte(r.KeyHash), Format: r.Format},
+		Request:  ident.ID(r.RequestID), Fingerprint: [32]byte(r.Fingerprint),
 	}
 }
 

@@ -148,6 +148,13 @@ func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (l
 		if err := add(l.queries.MinutesPrune(ctx, tx, liteq.MinutesPruneParams{Minute: minute, MaxRows: rows})); err != nil {
 			return err
 		}
+		if cutoff, some := decide.ClaimCutoff(keep, now); some {
+			n, more, err := l.pruneClaims(ctx, tx, cutoff, rows)
+			if err := add(n, err); err != nil {
+				return err
+			}
+			report.Claims, report.More = int(n), report.More || more
+		}
 		if keep.Reservations > 0 {
 			cutoff := now - int64(keep.Reservations)
 			if err := add(l.queries.ReservationsPrune(ctx, tx, liteq.ReservationsPruneParams{Cutoff: cutoff, MaxRows: rows})); err != nil {

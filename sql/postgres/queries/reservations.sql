@@ -3,7 +3,7 @@
 -- a reservation changes only under the lock of its account.
 SELECT request_id, account_n, state, fence, holder_id, key_id, policy_revision,
   granted, from_allowance, from_topup, from_overage, epoch, prompt_units, tokens, prompt_tokens,
-  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage
+  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage, claimed
 FROM reservations
 WHERE request_id = ANY(@request_ids::bytea[]);
 
@@ -30,7 +30,7 @@ GROUP BY account_n;
 INSERT INTO reservations (
   request_id, account_n, state, fence, holder_id, key_id, policy_revision,
   granted, from_allowance, from_topup, from_overage, epoch, prompt_units, tokens, prompt_tokens,
-  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage
+  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage, claimed
 )
 SELECT
   unnest(@request_ids::bytea[]), unnest(@account_ns::bigint[]), unnest(@states::bigint[]), unnest(@fences::bigint[]),
@@ -39,12 +39,13 @@ SELECT
   unnest(@epochs::bigint[]), unnest(@prompt_units::bigint[]), unnest(@tokens::bigint[]), unnest(@prompt_tokens::bigint[]),
   unnest(@reserved_ats::bigint[]), unnest(@ttls::bigint[]), unnest(@expires_ats::bigint[]),
   unnest(@endpoints::text[]), unnest(@models::text[]),
-  unnest(@closed_ats::bigint[]), unnest(@billeds::bigint[]), unnest(@overages::bigint[]);
+  unnest(@closed_ats::bigint[]), unnest(@billeds::bigint[]), unnest(@overages::bigint[]), unnest(@claimeds::bigint[]);
 
 -- name: ReservationsUpdate :exec
 -- ReservationsUpdate writes what a close or a renewal changes.
 UPDATE reservations AS r SET
-  state = v.state, ttl = v.ttl, expires_at = v.expires_at, closed_at = v.closed_at, billed = v.billed, overage = v.overage
+  state = v.state, ttl = v.ttl, expires_at = v.expires_at, closed_at = v.closed_at, billed = v.billed, overage = v.overage,
+  claimed = v.claimed
 FROM (
   SELECT
     unnest(@request_ids::bytea[]) AS request_id,
@@ -53,16 +54,18 @@ FROM (
     unnest(@expires_ats::bigint[]) AS expires_at,
     unnest(@closed_ats::bigint[]) AS closed_at,
     unnest(@billeds::bigint[]) AS billed,
-    unnest(@overages::bigint[]) AS overage
+    unnest(@overages::bigint[]) AS overage,
+    unnest(@claimeds::bigint[]) AS claimed
 ) AS v
 WHERE r.request_id = v.request_id;
 
 -- name: ReservationsPrune :execrows
--- ReservationsPrune deletes closed reservations, tombstones too, the oldest first.
+-- ReservationsPrune deletes closed reservations without a claim, tombstones too, the oldest
+-- first.
 DELETE FROM reservations
 WHERE request_id IN (
   SELECT c.request_id FROM reservations AS c
-  WHERE c.state <> 0 AND c.closed_at < @before_ns
+  WHERE c.state <> 0 AND c.claimed = 0 AND c.closed_at < @before_ns
   ORDER BY c.closed_at
   LIMIT @max_rows::bigint
 );

@@ -3,7 +3,7 @@
 SELECT
   request_id, account_n, state, fence, holder_id, key_id, policy_revision, granted, from_allowance, from_topup,
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
-  closed_at, billed, overage
+  closed_at, billed, overage, claimed
 FROM reservations
 WHERE request_id IN (SELECT unhex(j.value) FROM json_each(CAST(@ids AS TEXT)) AS j);
 
@@ -12,7 +12,7 @@ WHERE request_id IN (SELECT unhex(j.value) FROM json_each(CAST(@ids AS TEXT)) AS
 SELECT
   request_id, account_n, state, fence, holder_id, key_id, policy_revision, granted, from_allowance, from_topup,
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
-  closed_at, billed, overage
+  closed_at, billed, overage, claimed
 FROM reservations
 WHERE state = 0 AND expires_at <= @now ORDER BY expires_at, account_n LIMIT @max_rows;
 
@@ -26,23 +26,24 @@ GROUP BY account_n;
 INSERT INTO reservations (
   request_id, account_n, state, fence, holder_id, key_id, policy_revision, granted, from_allowance, from_topup,
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
-  closed_at, billed, overage
+  closed_at, billed, overage, claimed
 ) VALUES (
   @request_id, @account_n, @state, @fence, @holder_id, @key_id, @policy_revision, @granted, @from_allowance,
   @from_topup, @from_overage, @epoch, @prompt_units, @tokens, @prompt_tokens, @reserved_at, @ttl, @expires_at,
-  @endpoint, @model, @closed_at, @billed, @overage
+  @endpoint, @model, @closed_at, @billed, @overage, @claimed
 );
 
 -- name: ReservationUpdate :exec
 -- ReservationUpdate writes a renewal or the end of a reservation that is still open.
 UPDATE reservations SET
-  state = @state, ttl = @ttl, expires_at = @expires_at, closed_at = @closed_at, billed = @billed, overage = @overage
+  state = @state, ttl = @ttl, expires_at = @expires_at, closed_at = @closed_at, billed = @billed, overage = @overage,
+  claimed = @claimed
 WHERE request_id = @request_id AND state = 0;
 
 -- name: ReservationsPrune :execrows
--- ReservationsPrune deletes closed reservations older than the cutoff, the oldest first.
+-- ReservationsPrune deletes closed reservations without a claim that are older than the cutoff, the oldest first.
 DELETE FROM reservations WHERE request_id IN (
-  SELECT r.request_id FROM reservations AS r WHERE r.state <> 0 AND r.closed_at < @cutoff ORDER BY r.closed_at LIMIT @max_rows
+  SELECT r.request_id FROM reservations AS r WHERE r.state <> 0 AND r.claimed = 0 AND r.closed_at < @cutoff ORDER BY r.closed_at LIMIT @max_rows
 );
 
 -- name: ReservationsOpenSum :one

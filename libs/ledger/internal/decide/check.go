@@ -3,6 +3,7 @@ package decide
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -45,7 +46,38 @@ func CheckReserve(r *ledger.Reserve) error {
 	case len(r.Model) > maxModel || !utf8.ValidString(r.Model):
 		return invalid("MODEL_INVALID", "model", fmt.Sprintf("at most %d bytes of UTF-8", maxModel))
 	}
+	if err := checkIdempotency(r); err != nil {
+		return err
+	}
 	return checkTTL(&r.TTL)
+}
+
+// checkIdempotency also makes the claim a copy of its own: a caller that gave up
+// may reuse its slice while the lane still reads it.
+func checkIdempotency(r *ledger.Reserve) error {
+	if r.Idempotency == nil {
+		return nil
+	}
+	i := *r.Idempotency
+	switch {
+	case !formatValid(i.Format):
+		return invalid("IDEMPOTENCY_INVALID", "idempotency.format", fmt.Sprintf("1 to %d of a-z, 0-9, '/', '-', '_', '.'", ledger.MaxFormat))
+	case len(i.Fingerprints) == 0 || len(i.Fingerprints) > ledger.MaxFingerprints:
+		return invalid("IDEMPOTENCY_INVALID", "idempotency.fingerprints", fmt.Sprintf("1 to %d", ledger.MaxFingerprints))
+	}
+	i.Fingerprints = slices.Clone(i.Fingerprints)
+	r.Idempotency = &i
+	return nil
+}
+
+func formatValid(format string) bool {
+	for i := range len(format) {
+		c := format[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '/' && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return format != "" && len(format) <= ledger.MaxFormat
 }
 
 func checkTTL(ttl *time.Duration) error {
@@ -74,10 +106,15 @@ func CheckCloses(closes []ledger.Close) error {
 	if len(closes) > ledger.MaxBatch {
 		return invalid("BATCH_TOO_LARGE", "closes", fmt.Sprintf("at most %d", ledger.MaxBatch))
 	}
+	answers := 0
 	for i := range closes {
 		if err := checkClose(&closes[i]); err != nil {
 			return err
 		}
+		answers += len(closes[i].SealedAnswer)
+	}
+	if answers > ledger.MaxBatchAnswers {
+		return invalid("BATCH_TOO_LARGE", "closes.sealed_answer", fmt.Sprintf("at most %d bytes together", ledger.MaxBatchAnswers))
 	}
 	return nil
 }
@@ -102,6 +139,12 @@ func checkClose(c *ledger.Close) error {
 		return invalid("OUTCOME_INVALID", "outcome", "swept is the ledger's own")
 	default:
 		return invalid("OUTCOME_INVALID", "outcome", "one of settled, prompt_only, full, released")
+	}
+	switch {
+	case len(c.SealedAnswer) > ledger.MaxSealedAnswer:
+		return invalid("ANSWER_INVALID", "sealed_answer", fmt.Sprintf("at most %d bytes", ledger.MaxSealedAnswer))
+	case len(c.SealedAnswer) > 0 && c.Outcome == ledger.Released:
+		return invalid("ANSWER_INVALID", "sealed_answer", "a released request has no answer to replay")
 	}
 	d := &c.Dimensions
 	if d.PromptTokens < -1 || d.CachedTokens < -1 || d.CompletionTokens < -1 || d.ReasoningTokens < -1 {
@@ -265,8 +308,11 @@ func CheckTTL(ttl time.Duration) error {
 
 // CheckRetention parses how long things are kept.
 func CheckRetention(keep ledger.Retention) error {
-	if keep.Reservations < 0 || keep.Events < 0 || keep.Minutes < 0 {
+	if keep.Reservations < 0 || keep.Events < 0 || keep.Minutes < 0 || keep.Answers < 0 {
 		return invalid("RETENTION_INVALID", "retention", "at least 0, where 0 means for ever")
+	}
+	if keep.Reservations > 0 && keep.Answers > keep.Reservations {
+		return invalid("RETENTION_INVALID", "retention.answers", "at most as long as reservations")
 	}
 	return nil
 }

@@ -3,7 +3,8 @@
 // engine has loaded and will write back.
 //
 // An engine runs a group like this: Reset the State at the transaction's now;
-// load what Needs names (accounts, reservations, keys, leases, events), then
+// load what Needs names (accounts, reservations, keys, leases, events, claims and the
+// reservations that hold them), then
 // what NeedMinutes and NeedLapsed name; Apply each operation in order; write what Writes names;
 // commit. Between Reset and commit nothing of the database may change under
 // it: the accounts of the working set are locked.

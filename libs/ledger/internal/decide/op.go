@@ -35,13 +35,21 @@ type Op struct {
 // errUnclaimed is nobody's answer: the caller was told before.
 var errUnclaimed = errors.New("nobody waits for this operation")
 
+// answerWeight are the bytes of an answer that weigh as much as an operation: a
+// group writes a bounded number of them.
+const answerWeight = 64 << 10
+
 // Weight is how many single operations op stands for.
 func (op *Op) Weight() int {
 	switch {
 	case op.Renewal != nil:
 		return max(1, len(op.Renewal.Reservations))
 	case op.Closes != nil:
-		return max(1, len(op.Closes))
+		weight := max(1, len(op.Closes))
+		for i := range op.Closes {
+			weight += len(op.Closes[i].SealedAnswer) / answerWeight
+		}
+		return weight
 	case op.Ingest != nil:
 		return max(1, len(op.Ingest.Events))
 	}
@@ -57,14 +65,17 @@ type Needs struct {
 	Leases   []ident.ID
 	Acquires []ident.ID // leases by the attempts that made them
 	Events   []ident.ID // usage events by their requests
+	Claims   []ClaimNeed
 
-	seen map[ident.ID]struct{}
+	seen   map[ident.ID]struct{}
+	claims map[ClaimNeed]struct{}
 }
 
 // Collect fills n with what ops touch, forgetting what it held.
 func (n *Needs) Collect(ops []*Op) {
 	n.Requests, n.Accounts, n.Keys = n.Requests[:0], n.Accounts[:0], n.Keys[:0]
 	n.Leases, n.Acquires, n.Events = n.Leases[:0], n.Acquires[:0], n.Events[:0]
+	n.collectClaims(ops)
 	if n.seen == nil {
 		n.seen = map[ident.ID]struct{}{}
 	}
@@ -115,6 +126,25 @@ func (n *Needs) Collect(ops []*Op) {
 			eachEvent(op, func(e *ledger.IngestEvent) { add(e.Request) })
 		}
 	})
+}
+
+func (n *Needs) collectClaims(ops []*Op) {
+	n.Claims = n.Claims[:0]
+	clear(n.claims)
+	for _, op := range ops {
+		if op.Reserve == nil || op.Reserve.Idempotency == nil {
+			continue
+		}
+		if n.claims == nil {
+			n.claims = map[ClaimNeed]struct{}{}
+		}
+		i := op.Reserve.Idempotency
+		need := ClaimNeed{Account: op.Reserve.Account, KeyHash: i.KeyHash, Format: i.Format}
+		if _, dup := n.claims[need]; !dup {
+			n.claims[need] = struct{}{}
+			n.Claims = append(n.Claims, need)
+		}
+	}
 }
 
 // Careful has the group look for the events of everything it may close. Only

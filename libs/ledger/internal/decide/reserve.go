@@ -25,6 +25,9 @@ func (s *State) Reserve(r *ledger.Reserve) (ledger.ReserveResult, error) {
 	if refusal := s.standing(a, r); refusal != nil {
 		return ledger.ReserveResult{Refusal: refusal}, nil
 	}
+	if answer := s.claimed(a, r); answer != nil {
+		return *answer, nil
+	}
 	m := s.minute(a.N)
 	if refusal := s.rates(a, m, r); refusal != nil {
 		return ledger.ReserveResult{Refusal: refusal}, nil
@@ -175,7 +178,7 @@ func (s *State) grant(a *Account, m *Minute, r *ledger.Reserve) (ledger.ReserveR
 		FromAllowance: allowance, FromTopUp: topUp, FromOverage: overage, Epoch: a.Epoch,
 		PromptUnits: r.PromptUnits, Tokens: r.Tokens, PromptTokens: r.PromptTokens,
 		ReservedAt: s.now, TTL: int64(r.TTL), ExpiresAt: s.now + int64(r.TTL),
-		Endpoint: r.Endpoint, Model: r.Model,
+		Endpoint: r.Endpoint, Model: r.Model, Claimed: r.Idempotency != nil,
 	}
 	*a = after
 	s.MarkAccount(a)
@@ -183,6 +186,7 @@ func (s *State) grant(a *Account, m *Minute, r *ledger.Reserve) (ledger.ReserveR
 	m.Tokens += r.Tokens
 	s.markMinute(m)
 	s.insert(row)
+	s.claim(a, r)
 	return ledger.ReserveResult{Grant: s.describe(row, a)}, nil
 }
 

@@ -23,6 +23,9 @@ func (s *State) Close(c *ledger.Close) (ledger.CloseResult, error) {
 			return ledger.CloseResult{}, err
 		}
 		out.Status, out.Unbilled = ledger.CloseApplied, unbilled
+		if r.Claimed && len(c.SealedAnswer) > 0 {
+			s.writes.Answers = append(s.writes.Answers, Answer{Request: r.Request, Sealed: c.SealedAnswer})
+		}
 		s.counts.UnbilledUnits += unbilled
 	case Swept:
 		out.Status, out.Unbilled = ledger.CloseSwept, max(0, c.Units-r.Billed)
@@ -121,6 +124,10 @@ func (s *State) settle(r *Reservation, a *Account, o ledger.Outcome, claimed int
 	}
 	r.Status, r.ClosedAt = statusOf(o), s.now
 	r.Billed, r.Overage = ofGrant+excess, overage+excessOverage
+	if o == ledger.Released && r.Claimed { // nothing was executed: the key may be used again
+		r.Claimed = false
+		s.free(r.Request)
+	}
 	s.markReservation(r)
 	if o == ledger.Released {
 		return 0, nil

@@ -78,6 +78,7 @@ type Reservation struct {
 	ClosedAt       int64
 	Billed         int64
 	Overage        int64
+	Claimed        bool // it holds an idempotency key
 
 	fresh, changed bool // what Writes says of it
 }
@@ -156,6 +157,8 @@ type State struct {
 	leases       map[ident.ID]*Lease
 	acquired     map[ident.ID]*Lease // by the attempt
 	recorded     map[ident.ID]string // sources of events by request
+	claims       map[ClaimKey]*Claim
+	claimOf      map[ident.ID]*Claim // by the request that holds the key
 
 	writes Writes
 	counts Counts
@@ -175,12 +178,15 @@ type Writes struct {
 	Events   []Event        // insert
 	Leased   []*Lease       // new rows, in their final state
 	Leases   []*Lease       // rows that existed: used, extended or ended
+	Freed    []ident.ID     // requests whose claims are deleted, before Claims
+	Claims   []*Claim       // insert
+	Answers  []Answer       // insert
 }
 
 // Empty says whether there is nothing to write.
 func (w *Writes) Empty() bool {
 	return len(w.Accounts)+len(w.Inserted)+len(w.Updated)+len(w.Minutes)+len(w.Days)+len(w.Events)+
-		len(w.Leased)+len(w.Leases) == 0
+		len(w.Leased)+len(w.Leases)+len(w.Freed)+len(w.Claims)+len(w.Answers) == 0
 }
 
 // Counts are what the group adds to the engine's counters once it committed.
@@ -203,6 +209,8 @@ func NewState() *State {
 		leases:       map[ident.ID]*Lease{},
 		acquired:     map[ident.ID]*Lease{},
 		recorded:     map[ident.ID]string{},
+		claims:       map[ClaimKey]*Claim{},
+		claimOf:      map[ident.ID]*Claim{},
 		seen:         map[MinuteKey]struct{}{},
 		asks:         map[int64]int64{},
 	}
@@ -220,11 +228,15 @@ func (s *State) Reset(now int64) {
 	clear(s.leases)
 	clear(s.acquired)
 	clear(s.recorded)
+	clear(s.claims)
+	clear(s.claimOf)
 	w := &s.writes
+	clear(w.Answers) // they are large
 	s.writes = Writes{
 		Accounts: w.Accounts[:0], Inserted: w.Inserted[:0], Updated: w.Updated[:0],
 		Minutes: w.Minutes[:0], Days: w.Days[:0], Events: w.Events[:0],
 		Leased: w.Leased[:0], Leases: w.Leases[:0],
+		Freed: w.Freed[:0], Claims: w.Claims[:0], Answers: w.Answers[:0],
 	}
 	s.counts = Counts{}
 }

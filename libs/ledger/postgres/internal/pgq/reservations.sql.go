@@ -135,7 +135,7 @@ const ReservationsInsert = `-- name: ReservationsInsert :exec
 INSERT INTO reservations (
   request_id, account_n, state, fence, holder_id, key_id, policy_revision,
   granted, from_allowance, from_topup, from_overage, epoch, prompt_units, tokens, prompt_tokens,
-  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage
+  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage, claimed
 )
 SELECT
   unnest($1::bytea[]), unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::bigint[]),
@@ -144,7 +144,7 @@ SELECT
   unnest($12::bigint[]), unnest($13::bigint[]), unnest($14::bigint[]), unnest($15::bigint[]),
   unnest($16::bigint[]), unnest($17::bigint[]), unnest($18::bigint[]),
   unnest($19::text[]), unnest($20::text[]),
-  unnest($21::bigint[]), unnest($22::bigint[]), unnest($23::bigint[])
+  unnest($21::bigint[]), unnest($22::bigint[]), unnest($23::bigint[]), unnest($24::bigint[])
 `
 
 type ReservationsInsertParams struct {
@@ -171,6 +171,7 @@ type ReservationsInsertParams struct {
 	ClosedAts       []int64
 	Billeds         []int64
 	Overages        []int64
+	Claimeds        []int64
 }
 
 // ReservationsInsert adds rows in their final state. The arrays are parallel.
@@ -199,6 +200,7 @@ func (q *Queries) ReservationsInsert(ctx context.Context, db DBTX, arg Reservati
 		arg.ClosedAts,
 		arg.Billeds,
 		arg.Overages,
+		arg.Claimeds,
 	)
 	return err
 }
@@ -249,7 +251,7 @@ const ReservationsPrune = `-- name: ReservationsPrune :execrows
 DELETE FROM reservations
 WHERE request_id IN (
   SELECT c.request_id FROM reservations AS c
-  WHERE c.state <> 0 AND c.closed_at < $1
+  WHERE c.state <> 0 AND c.claimed = 0 AND c.closed_at < $1
   ORDER BY c.closed_at
   LIMIT $2::bigint
 )
@@ -260,7 +262,8 @@ type ReservationsPruneParams struct {
 	MaxRows  int64
 }
 
-// ReservationsPrune deletes closed reservations, tombstones too, the oldest first.
+// ReservationsPrune deletes closed reservations without a claim, tombstones too, the oldest
+// first.
 func (q *Queries) ReservationsPrune(ctx context.Context, db DBTX, arg ReservationsPruneParams) (int64, error) {
 	result, err := db.Exec(ctx, ReservationsPrune, arg.BeforeNs, arg.MaxRows)
 	if err != nil {
@@ -272,7 +275,7 @@ func (q *Queries) ReservationsPrune(ctx context.Context, db DBTX, arg Reservatio
 const ReservationsRead = `-- name: ReservationsRead :many
 SELECT request_id, account_n, state, fence, holder_id, key_id, policy_revision,
   granted, from_allowance, from_topup, from_overage, epoch, prompt_units, tokens, prompt_tokens,
-  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage
+  reserved_at, ttl, expires_at, endpoint, model, closed_at, billed, overage, claimed
 FROM reservations
 WHERE request_id = ANY($1::bytea[])
 `
@@ -312,6 +315,7 @@ func (q *Queries) ReservationsRead(ctx context.Context, db DBTX, requestIds [][]
 			&i.ClosedAt,
 			&i.Billed,
 			&i.Overage,
+			&i.Claimed,
 		); err != nil {
 			return nil, err
 		}
@@ -325,7 +329,8 @@ func (q *Queries) ReservationsRead(ctx context.Context, db DBTX, requestIds [][]
 
 const ReservationsUpdate = `-- name: ReservationsUpdate :exec
 UPDATE reservations AS r SET
-  state = v.state, ttl = v.ttl, expires_at = v.expires_at, closed_at = v.closed_at, billed = v.billed, overage = v.overage
+  state = v.state, ttl = v.ttl, expires_at = v.expires_at, closed_at = v.closed_at, billed = v.billed, overage = v.overage,
+  claimed = v.claimed
 FROM (
   SELECT
     unnest($1::bytea[]) AS request_id,
@@ -334,7 +339,8 @@ FROM (
     unnest($4::bigint[]) AS expires_at,
     unnest($5::bigint[]) AS closed_at,
     unnest($6::bigint[]) AS billed,
-    unnest($7::bigint[]) AS overage
+    unnest($7::bigint[]) AS overage,
+    unnest($8::bigint[]) AS claimed
 ) AS v
 WHERE r.request_id = v.request_id
 `
@@ -347,6 +353,7 @@ type ReservationsUpdateParams struct {
 	ClosedAts  []int64
 	Billeds    []int64
 	Overages   []int64
+	Claimeds   []int64
 }
 
 // ReservationsUpdate writes what a close or a renewal changes.
@@ -359,6 +366,7 @@ func (q *Queries) ReservationsUpdate(ctx context.Context, db DBTX, arg Reservati
 		arg.ClosedAts,
 		arg.Billeds,
 		arg.Overages,
+		arg.Claimeds,
 	)
 	return err
 }

@@ -41,6 +41,14 @@ type Accounts struct {
 	CreatedAt         int64
 }
 
+type IdempotencyClaims struct {
+	AccountN    int64
+	KeyHash     []byte
+	Format      string
+	RequestID   []byte
+	Fingerprint []byte
+}
+
 type Leases struct {
 	LeaseID           []byte
 	AcquireID         []byte
@@ -93,6 +101,7 @@ type Reservations struct {
 	ClosedAt       int64
 	Billed         int64
 	Overage        int64
+	Claimed        int64
 }
 
 type Snapshots struct {

@@ -13,11 +13,11 @@ const reservationInsert = `-- name: ReservationInsert :exec
 INSERT INTO reservations (
   request_id, account_n, state, fence, holder_id, key_id, policy_revision, granted, from_allowance, from_topup,
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
-  closed_at, billed, overage
+  closed_at, billed, overage, claimed
 ) VALUES (
   ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9,
   ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18,
-  ?19, ?20, ?21, ?22, ?23
+  ?19, ?20, ?21, ?22, ?23, ?24
 )
 `
 
@@ -45,6 +45,7 @@ type ReservationInsertParams struct {
 	ClosedAt       int64
 	Billed         int64
 	Overage        int64
+	Claimed        int64
 }
 
 func (q *Queries) ReservationInsert(ctx context.Context, db DBTX, arg ReservationInsertParams) error {
@@ -72,14 +73,16 @@ func (q *Queries) ReservationInsert(ctx context.Context, db DBTX, arg Reservatio
 		arg.ClosedAt,
 		arg.Billed,
 		arg.Overage,
+		arg.Claimed,
 	)
 	return err
 }
 
 const reservationUpdate = `-- name: ReservationUpdate :exec
 UPDATE reservations SET
-  state = ?1, ttl = ?2, expires_at = ?3, closed_at = ?4, billed = ?5, overage = ?6
-WHERE request_id = ?7 AND state = 0
+  state = ?1, ttl = ?2, expires_at = ?3, closed_at = ?4, billed = ?5, overage = ?6,
+  claimed = ?7
+WHERE request_id = ?8 AND state = 0
 `
 
 type ReservationUpdateParams struct {
@@ -89,6 +92,7 @@ type ReservationUpdateParams struct {
 	ClosedAt  int64
 	Billed    int64
 	Overage   int64
+	Claimed   int64
 	RequestID []byte
 }
 
@@ -101,6 +105,7 @@ func (q *Queries) ReservationUpdate(ctx context.Context, db DBTX, arg Reservatio
 		arg.ClosedAt,
 		arg.Billed,
 		arg.Overage,
+		arg.Claimed,
 		arg.RequestID,
 	)
 	return err
@@ -110,7 +115,7 @@ const reservationsLapsed = `-- name: ReservationsLapsed :many
 SELECT
   request_id, account_n, state, fence, holder_id, key_id, policy_revision, granted, from_allowance, from_topup,
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
-  closed_at, billed, overage
+  closed_at, billed, overage, claimed
 FROM reservations
 WHERE state = 0 AND expires_at <= ?1 ORDER BY expires_at, account_n LIMIT ?2
 `
@@ -154,6 +159,7 @@ func (q *Queries) ReservationsLapsed(ctx context.Context, db DBTX, arg Reservati
 			&i.ClosedAt,
 			&i.Billed,
 			&i.Overage,
+			&i.Claimed,
 		); err != nil {
 			return nil, err
 		}
@@ -212,7 +218,7 @@ const reservationsLoad = `-- name: ReservationsLoad :many
 SELECT
   request_id, account_n, state, fence, holder_id, key_id, policy_revision, granted, from_allowance, from_topup,
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
-  closed_at, billed, overage
+  closed_at, billed, overage, claimed
 FROM reservations
 WHERE request_id IN (SELECT unhex(j.value) FROM json_each(CAST(?1 AS TEXT)) AS j)
 `
@@ -251,6 +257,7 @@ func (q *Queries) ReservationsLoad(ctx context.Context, db DBTX, ids string) ([]
 			&i.ClosedAt,
 			&i.Billed,
 			&i.Overage,
+			&i.Claimed,
 		); err != nil {
 			return nil, err
 		}
@@ -329,7 +336,7 @@ func (q *Queries) ReservationsOpenSum(ctx context.Context, db DBTX, arg Reservat
 
 const reservationsPrune = `-- name: ReservationsPrune :execrows
 DELETE FROM reservations WHERE request_id IN (
-  SELECT r.request_id FROM reservations AS r WHERE r.state <> 0 AND r.closed_at < ?1 ORDER BY r.closed_at LIMIT ?2
+  SELECT r.request_id FROM reservations AS r WHERE r.state <> 0 AND r.claimed = 0 AND r.closed_at < ?1 ORDER BY r.closed_at LIMIT ?2
 )
 `
 
@@ -338,7 +345,7 @@ type ReservationsPruneParams struct {
 	MaxRows int64
 }
 
-// ReservationsPrune deletes closed reservations older than the cutoff, the oldest first.
+// ReservationsPrune deletes closed reservations without a claim that are older than the cutoff, the oldest first.
 func (q *Queries) ReservationsPrune(ctx context.Context, db DBTX, arg ReservationsPruneParams) (int64, error) {
 	result, err := db.ExecContext(ctx, reservationsPrune, arg.Cutoff, arg.MaxRows)
 	if err != nil {

@@ -22,6 +22,9 @@
 // as released: if the reservation was made it is undone, and if it arrives
 // later it is refused.
 //
+// An answer to be kept travels with its close, and never holds one up: answers
+// have bounds of their own, and what is above them is dropped and counted.
+//
 // Where it is given an allocator and a usage sink, accounts can be funded from
 // leases instead, without a call a request: package leases keeps them funded,
 // package usage delivers what their requests cost. Drain stops in the order of

@@ -22,6 +22,7 @@ type holdings struct {
 	open  map[ident.ID]*held // by request; renewed until their close is durable
 	queue []pending          // closes in the order of arrival
 	head  int                // queue[:head] is durable
+	bytes int                // of the answers in queue
 
 	wake  chan struct{} // one token: the queue isn't empty
 	turn  chan struct{} // held by whoever flushes: Run's loop or Drain
@@ -43,6 +44,7 @@ type pending struct {
 type holdingsStats struct {
 	backlogRefusals, ambiguous, renewals, renewFailures, lost                       atomic.Int64
 	closed, duplicates, swept, tombstones, fenced, refused, closeFailures, unbilled atomic.Int64
+	answersDropped                                                                  atomic.Int64
 }
 
 func newHoldings(o Options) *holdings {
@@ -60,6 +62,11 @@ func (h *holdings) hold(p *Permit, asked time.Time, granted bool) {
 
 func (h *holdings) enqueue(c pending) {
 	h.mu.Lock()
+	if n := len(c.close.SealedAnswer); n > ledger.MaxSealedAnswer || h.bytes+n > h.opt.MaxPendingAnswerBytes {
+		c.close.SealedAnswer = nil
+		h.stats.answersDropped.Add(1)
+	}
+	h.bytes += len(c.close.SealedAnswer)
 	h.queue = append(h.queue, c)
 	h.mu.Unlock()
 	h.signal()
@@ -79,11 +86,18 @@ func (h *holdings) backlog() int {
 	return len(h.queue) - h.head
 }
 
-// batch copies the oldest closes that aren't durable.
+// batch copies the oldest closes that aren't durable, as many as one CloseBatch
+// takes with their answers.
 func (h *holdings) batch() []pending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := min(len(h.queue)-h.head, ledger.MaxBatch)
+	n, bytes := 0, 0
+	for most := min(len(h.queue)-h.head, ledger.MaxBatch); n < most; n++ {
+		bytes += len(h.queue[h.head+n].close.SealedAnswer)
+		if bytes > ledger.MaxBatchAnswers {
+			break // one alone is never larger
+		}
+	}
 	return append([]pending(nil), h.queue[h.head:h.head+n]...)
 }
 
@@ -93,6 +107,7 @@ func (h *holdings) durable(done []pending) {
 	h.mu.Lock()
 	for _, c := range done {
 		delete(h.open, c.close.Request)
+		h.bytes -= len(h.queue[h.head].close.SealedAnswer)
 		h.queue[h.head] = pending{}
 		h.head++
 	}
@@ -183,7 +198,7 @@ func (h *holdings) closeBatch(ctx context.Context, batch []pending) error {
 		}
 		h.durable(batch)
 		return nil
-	case !settled(err):
+	case !settled(err) && fault.ReasonOf(err) != "TOO_LARGE": // which the transport says, of a smaller bound than ours
 		return err
 	case len(batch) > 1:
 		for _, c := range batch {
@@ -192,6 +207,11 @@ func (h *holdings) closeBatch(ctx context.Context, batch []pending) error {
 			}
 		}
 		return nil
+	case len(batch[0].close.SealedAnswer) > 0:
+		h.stats.answersDropped.Add(1)
+		h.opt.Log.WarnContext(ctx, "a close was refused with its answer; closing without", slog.String("request_id", batch[0].close.Request.String()), slog.Any("error", err))
+		batch[0].close.SealedAnswer = nil
+		return h.closeBatch(ctx, batch)
 	}
 	// The ledger will never take this close. Its reservation lapses and is
 	// billed in full: loud, and never free.

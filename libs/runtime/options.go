@@ -45,7 +45,10 @@ type Options struct {
 	// MaxPendingClosings bounds permits: requests between their Permit and the
 	// durable end of their close; 10,000.
 	MaxPendingClosings int
-	PageSize           int // 1..ledger.MaxPage; 1024
+	// MaxPendingAnswerBytes bounds the sealed answers of closes that are not durable
+	// yet: what is above it isn't kept; 64 MiB.
+	MaxPendingAnswerBytes int
+	PageSize              int // 1..ledger.MaxPage; 1024
 
 	// Funding and Accounting tune leases and their usage. What the runtime has
 	// itself is filled in.
@@ -69,6 +72,9 @@ func (o Options) withDefaults() Options {
 	def(&o.CloseTimeout, 5*time.Second)
 	if o.MaxPendingClosings == 0 {
 		o.MaxPendingClosings = 10_000
+	}
+	if o.MaxPendingAnswerBytes == 0 {
+		o.MaxPendingAnswerBytes = 64 << 20
 	}
 	if o.PageSize == 0 {
 		o.PageSize = 1024
@@ -103,6 +109,7 @@ func (o Options) validate() error {
 	need(o.ReserveTimeout <= o.ReservationTTL/3, "reserve timeout must not exceed a third of the reservation TTL")
 	need(o.MaxPendingClosings > 0, "max pending closings must be positive")
 	need((o.Leases == nil) == (o.Usage == nil), "leases and usage are given both or neither")
+	need(o.MaxPendingAnswerBytes > 0, "max pending answer bytes must be positive")
 	need(o.PageSize > 0 && o.PageSize <= ledger.MaxPage, "page size must be between 1 and 4096")
 	if len(faults) == 0 {
 		return nil

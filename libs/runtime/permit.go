@@ -19,6 +19,7 @@ type Permit struct {
 	// Written before the state becomes open, read after winning it.
 	ref   ledger.ReservationRef
 	fence int64
+	keyed bool // the request has an idempotency key, so that its answer may be kept
 }
 
 // The states of a permit.
@@ -44,9 +45,9 @@ func (r *Runtime) Permit() (*Permit, error) {
 
 // Reserve asks the ledger to admit one request, within ReserveTimeout; Holder
 // and TTL are filled in. A grant is renewed until the permit's close is
-// durable. A refusal, a repeated id, or an error of kind Invalid, NotFound,
-// Conflict, Forbidden or Unsupported reserved nothing: the permit stays with
-// the caller. Every other error leaves the outcome unknown: the permit is
+// durable. A refusal, a replay, a request in progress, a repeated id, or an error
+// of kind Invalid, NotFound, Conflict, Forbidden or Unsupported reserved nothing:
+// the permit stays with the caller. Every other error leaves the outcome unknown: the permit is
 // spent on a close that releases the request whenever it landed, and the error
 // is Unavailable LEDGER_UNAVAILABLE. A full queue (LEDGER_BUSY) decided nothing,
 // so it costs no close: an overloaded ledger isn't given more to do.
@@ -75,7 +76,7 @@ func (r *Runtime) Reserve(ctx context.Context, p *Permit, ask ledger.Reserve) (l
 		p.state.Store(permitHeld)
 		return res, nil
 	}
-	p.fence = res.Grant.Fence
+	p.fence, p.keyed = res.Grant.Fence, ask.Idempotency != nil
 	p.h.hold(p, asked, true)
 	p.state.Store(permitOpen)
 	return res, nil
@@ -92,14 +93,21 @@ func settled(err error) bool {
 }
 
 // Close hands the end of the reservation to the closer, which retries until it
-// is durable. Account, request and fence are the permit's own. It reports
-// whether this was the call that ended it: false when nothing is open, or when
-// another Close or Release was first.
+// is durable. Account, request and fence are the permit's own. A sealed answer,
+// which must not be written to any more, is kept only if the request has an
+// idempotency key and wasn't released. Money goes before answers: one that is
+// larger than ledger.MaxSealedAnswer, that finds MaxPendingAnswerBytes waiting, or
+// that the ledger refuses is dropped and counted, and the request closes without.
+// Close reports whether this was the call that ended it: false when nothing is
+// open, or when another Close or Release was first.
 func (p *Permit) Close(c ledger.Close) bool {
 	if !p.state.CompareAndSwap(permitOpen, permitClosing) {
 		return false
 	}
 	c.Account, c.Request, c.Fence = p.ref.Account, p.ref.Request, p.fence
+	if !p.keyed || c.Outcome == ledger.Released {
+		c.SealedAnswer = nil
+	}
 	p.h.enqueue(pending{close: c, permit: p})
 	return true
 }

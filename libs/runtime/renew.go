@@ -135,6 +135,7 @@ type Stats struct {
 	Renewals, RenewFailures, ReservationsLost                     int64
 	Closed, ClosedDuplicate, ClosedSwept, ClosedTombstone         int64
 	ClosedFenced, ClosesRefused, CloseFailures, UnbilledUnits     int64
+	AnswersDropped, PendingAnswerBytes                            int64
 	// Leases and Accounting are zero without leased funding.
 	Leases     leases.Stats
 	Accounting usage.Stats
@@ -154,12 +155,13 @@ func (r *Runtime) Stats() Stats {
 		Closed: h.stats.closed.Load(), ClosedDuplicate: h.stats.duplicates.Load(), ClosedSwept: h.stats.swept.Load(),
 		ClosedTombstone: h.stats.tombstones.Load(), ClosedFenced: h.stats.fenced.Load(), ClosesRefused: h.stats.refused.Load(),
 		CloseFailures: h.stats.closeFailures.Load(), UnbilledUnits: h.stats.unbilled.Load(),
+		AnswersDropped: h.stats.answersDropped.Load(),
 	}
 	if r.leases != nil {
 		s.Leases, s.Accounting = r.leases.Stats(), r.usage.Stats()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.OpenReservations, s.PendingClosings = int64(len(h.open)), int64(len(h.queue)-h.head)
+	s.OpenReservations, s.PendingClosings, s.PendingAnswerBytes = int64(len(h.open)), int64(len(h.queue)-h.head), int64(h.bytes)
 	return s
 }

@@ -134,7 +134,7 @@ type LedgerConfig struct {
 	TimeoutMS                int64  `config:"timeout_ms"`
 	LeaseSecs                int64  `config:"lease_secs"`
 	SweepIntervalSecs        int64  `config:"sweep_interval_secs"`
-	IdempotencyRetentionSecs int64  `config:"idempotency_retention_secs"`
+	IdempotencyRetentionSecs int64  `config:"idempotency_retention_secs"` // 0: as long as the reservation
 	ResponseKeysEnv          string `config:"response_keys_env"`
 	FingerprintKeysEnv       string `config:"fingerprint_keys_env"`
 	DecisionRetentionDays    int64  `config:"decision_retention_days"`
@@ -198,7 +198,7 @@ func Defaults() Config {
 		},
 		Ledger: LedgerConfig{
 			Backend: "sqlite", URLEnv: "TOLLGATE_DATABASE_URL", Schema: "public", MaxConnections: 16, TimeoutMS: 1_000,
-			LeaseSecs: 60, SweepIntervalSecs: 60, IdempotencyRetentionSecs: idempotencyRetentionDefault,
+			LeaseSecs: 60, SweepIntervalSecs: 60, IdempotencyRetentionSecs: 86_400,
 			DecisionRetentionDays: decisionRetentionDefault, MaxPendingClosings: 10_000, ReservationRetentionDays: 30,
 			SQLitePath: "ledger.sqlite3", QuotaSplitMarginPercent: quotaSplitMarginDefault,
 		},

@@ -22,8 +22,7 @@ const (
 
 	// What these keys steer is not built yet; any value but the default is
 	// refused, so that nobody believes in a setting without effect.
-	idempotencyRetentionDefault = 86_400
-	decisionRetentionDefault    = 30
+	decisionRetentionDefault = 30
 
 	quotaSplitMarginDefault = 100
 )
@@ -169,11 +168,14 @@ func (c *LedgerConfig) validate(v *faults) {
 	v.within("ledger.max_pending_closings", int64(c.MaxPendingClosings), 1, 1<<20)
 	c.validateSplit(v)
 	v.within("ledger.reservation_retention_days", c.ReservationRetentionDays, 0, 3650)
+	v.within("ledger.idempotency_retention_secs", c.IdempotencyRetentionSecs, 0, 3650*86_400)
+	if days := c.ReservationRetentionDays; days > 0 && c.IdempotencyRetentionSecs > days*86_400 {
+		v.invalid("ledger.idempotency_retention_secs", "must be at most as long as ledger.reservation_retention_days")
+	}
 	for _, set := range []struct {
 		key, what string
 		set       bool
 	}{
-		{"ledger.idempotency_retention_secs", "idempotency keys", c.IdempotencyRetentionSecs != idempotencyRetentionDefault},
 		{"ledger.response_keys_env", "stored answers", c.ResponseKeysEnv != ""},
 		{"ledger.fingerprint_keys_env", "idempotency keys", c.FingerprintKeysEnv != ""},
 		{"ledger.decision_retention_days", "the decision record", c.DecisionRetentionDays != decisionRetentionDefault},

@@ -43,7 +43,9 @@ type Config struct {
 func Defaults() Config {
 	return Config{
 		TTL: ledger.DefaultTTL, SweepEvery: time.Minute, Batch: 500,
-		Retention: ledger.Retention{Reservations: 30 * 24 * time.Hour, Events: 400 * 24 * time.Hour, Minutes: 2 * time.Hour},
+		Retention: ledger.Retention{
+			Reservations: 30 * 24 * time.Hour, Events: 400 * 24 * time.Hour, Minutes: 2 * time.Hour, Answers: 24 * time.Hour,
+		},
 	}
 }
 
@@ -61,6 +63,9 @@ func (c Config) Validate() error {
 	}
 	if c.Retention.Events != 0 && c.Retention.Events < ledger.MaxEventAge {
 		faults = append(faults, fmt.Errorf("lease.retention.events: must be 0 (keep) or at least %s, so that no event is billed twice, not %s", ledger.MaxEventAge, c.Retention.Events))
+	}
+	if r := c.Retention; r.Reservations != 0 && r.Answers > r.Reservations {
+		faults = append(faults, fmt.Errorf("lease.retention.answers: must be at most the retention of reservations, %s, not %s", r.Reservations, r.Answers))
 	}
 	return errors.Join(faults...)
 }
@@ -99,7 +104,8 @@ func New(cfg Config, deps Deps) (Service, error) {
 	if err := s.instruments(deps.Meter); err != nil {
 		return Service{}, err
 	}
-	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations, deps.Leases, deps.Ping, deps.Info), wire.HandlerOptions(deps.Log, deps.Interceptors...)...)
+	path, handler := leasev1connect.NewLeaseServiceHandler(rpc.New(deps.Reservations, deps.Leases, deps.Ping, deps.Info),
+		append(wire.HandlerOptions(deps.Log, deps.Interceptors...), connect.WithReadMaxBytes(wire.MaxAnswerMessage))...)
 	return Service{
 		Component: run.Component{
 			Name:   "lease",

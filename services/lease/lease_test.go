@@ -146,9 +146,12 @@ func TestWireRefusesWhatBreaksTheContract(t *testing.T) {
 		"a negative amount":   {func(r *leasev1.ReserveRequest) { r.Units = -1 }, connect.CodeInvalidArgument, "units"},
 		"prompt above units":  {func(r *leasev1.ReserveRequest) { r.PromptUnits = r.GetUnits() + 1 }, connect.CodeInvalidArgument, "prompt_units"},
 		"no time to live":     {func(r *leasev1.ReserveRequest) { r.TtlNanos = 0 }, connect.CodeInvalidArgument, "ttl_nanos"},
-		"an idempotency key": {func(r *leasev1.ReserveRequest) {
-			r.Idempotency = &leasev1.Idempotency{KeyHash: make([]byte, 32), Format: "x", Fingerprints: [][]byte{make([]byte, 32)}}
-		}, connect.CodeUnimplemented, "idempotency"},
+		"a short key hash": {func(r *leasev1.ReserveRequest) {
+			r.Idempotency = &leasev1.Idempotency{KeyHash: make([]byte, 31), Format: "x", Fingerprints: [][]byte{make([]byte, 32)}}
+		}, connect.CodeInvalidArgument, "idempotency.key_hash"},
+		"a key for no format": {func(r *leasev1.ReserveRequest) {
+			r.Idempotency = &leasev1.Idempotency{KeyHash: make([]byte, 32), Format: "chat complete", Fingerprints: [][]byte{make([]byte, 32)}}
+		}, connect.CodeInvalidArgument, "idempotency.format"},
 		"a hold": {func(r *leasev1.ReserveRequest) {
 			r.Hold = &leasev1.HoldClaim{HoldId: ident.New().String(), Fingerprints: [][]byte{make([]byte, 32)}}
 		}, connect.CodeUnimplemented, "hold"},
@@ -292,6 +295,9 @@ func TestUnsafeSettingsAreRefused(t *testing.T) {
 		"lease.batch":       {TTL: time.Minute, SweepEvery: time.Second},
 		"lease.retention.events": {
 			TTL: time.Minute, SweepEvery: time.Second, Batch: 1, Retention: ledger.Retention{Events: ledger.MaxEventAge - time.Second},
+		},
+		"lease.retention.answers": {
+			TTL: time.Minute, SweepEvery: time.Second, Batch: 1, Retention: ledger.Retention{Reservations: time.Hour, Answers: time.Hour + 1},
 		},
 	} {
 		if _, err := lease.New(c, lease.Deps{Log: slog.New(slog.DiscardHandler), Meter: noop.Meter{}}); err == nil || !strings.Contains(err.Error(), field) {

@@ -19,7 +19,7 @@ type sweeps struct {
 	ledger ledger.Sweeps
 	log    *slog.Logger
 
-	lapsed, lapsedUnits, reclaimed, forfeited, pruned metric.Int64Counter
+	lapsed, lapsedUnits, reclaimed, forfeited, pruned, claims metric.Int64Counter
 }
 
 func (s *sweeps) instruments(m metric.Meter) (err error) {
@@ -36,6 +36,9 @@ func (s *sweeps) instruments(m metric.Meter) (err error) {
 		return fmt.Errorf("make instruments: %w", err)
 	}
 	if s.pruned, err = m.Int64Counter("gw_ledger_reservations_pruned_total", metric.WithDescription("Rows deleted by retention.")); err != nil {
+		return fmt.Errorf("make instruments: %w", err)
+	}
+	if s.claims, err = m.Int64Counter("tollgate_ledger_idempotency_claims_pruned_total", metric.WithDescription("Idempotency keys freed by retention, with the answers stored for them.")); err != nil {
 		return fmt.Errorf("make instruments: %w", err)
 	}
 	return nil
@@ -89,7 +92,8 @@ func (s *sweeps) prune(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("prune: %w", err)
 		}
-		s.pruned.Add(ctx, int64(r.Done))
+		s.pruned.Add(ctx, int64(r.Done-r.Claims))
+		s.claims.Add(ctx, int64(r.Claims))
 		if !r.More {
 			return nil
 		}

@@ -19,6 +19,12 @@ func reserve() *rapid.Generator[ledger.Reserve] {
 		}
 		r.PromptUnits = rapid.Int64Range(0, r.Units).Draw(t, "prompt_units")
 		r.PromptTokens = rapid.Int64Range(0, r.Tokens).Draw(t, "prompt_tokens")
+		if drawn(t, rapid.Bool()) {
+			r.Idempotency = &ledger.Idempotency{
+				KeyHash: drawn(t, sum32()), Format: drawn(t, name(ledger.MaxFormat)),
+				Fingerprints: rapid.SliceOfN(sum32(), 1, ledger.MaxFingerprints).Draw(t, "fingerprints"),
+			}
+		}
 		return r
 	})
 }
@@ -48,7 +54,7 @@ func reserveResult() *rapid.Generator[ledger.ReserveResult] {
 	refusal := rapid.Custom(func(t *rapid.T) ledger.ReserveResult {
 		return ledger.ReserveResult{Refusal: &ledger.Refusal{
 			Reason: rapid.SampledFrom([]ledger.RefusalReason{
-				ledger.RefusedUnknownAccount, ledger.RefusedSuspended, ledger.RefusedClosed, ledger.RefusedKey, ledger.RefusedRequests,
+				ledger.RefusedUnknownAccount, ledger.RefusedSuspended, ledger.RefusedClosed, ledger.RefusedKey, ledger.RefusedKeyReused, ledger.RefusedRequests,
 				ledger.RefusedTokens, ledger.RefusedConcurrency, ledger.RefusedBudgetHeld, ledger.RefusedBudgetShort, ledger.RefusedBudgetExhausted,
 			}).Draw(t, "reason"),
 			Asked: drawn(t, units()), Limit: drawn(t, units()), Used: drawn(t, units()), Reserved: drawn(t, units()),
@@ -59,7 +65,25 @@ func reserveResult() *rapid.Generator[ledger.ReserveResult] {
 		c := drawn(t, closedReservation())
 		return ledger.ReserveResult{Closed: &c}
 	})
-	return rapid.OneOf(grant, refusal, closed)
+	replay := rapid.Custom(func(t *rapid.T) ledger.ReserveResult {
+		r := &ledger.Replay{Bill: drawn(t, closedReservation()), SealedAnswer: drawn(t, sealed())}
+		r.Request, r.Bill.Tombstone = r.Bill.Request, false // a tombstone claims nothing
+		return ledger.ReserveResult{Replay: r}
+	})
+	inProgress := rapid.Custom(func(t *rapid.T) ledger.ReserveResult {
+		return ledger.ReserveResult{InProgress: &ledger.InProgress{Request: drawn(t, id())}}
+	})
+	return rapid.OneOf(grant, refusal, closed, replay, inProgress)
+}
+
+// sealed is an answer; no answer is nil.
+func sealed() *rapid.Generator[[]byte] {
+	return rapid.Custom(func(t *rapid.T) []byte {
+		if drawn(t, rapid.Bool()) {
+			return nil
+		}
+		return rapid.SliceOfN(rapid.Byte(), 1, 64).Draw(t, "sealed")
+	})
 }
 
 func TestEveryFieldOfReserveSurvives(t *testing.T) {
@@ -94,6 +118,9 @@ func TestEveryFieldOfCloseBatchSurvives(t *testing.T) {
 		}
 		if c.Outcome == ledger.Settled {
 			c.Units = drawn(t, units())
+		}
+		if c.Outcome != ledger.Released {
+			c.SealedAnswer = drawn(t, sealed())
 		}
 		return c
 	}), 1, 4)

@@ -20,6 +20,10 @@ import (
 // MaxMessage bounds every message read by a handler, in bytes.
 const MaxMessage = 4 << 20
 
+// MaxAnswerMessage bounds instead those that carry sealed answers, which the
+// ledger bounds to 9 MiB a message.
+const MaxAnswerMessage = 12 << 20
+
 // HandlerOptions are the options of every handler: the outer interceptors, as
 // tracing, which see what is sent; then errors, so that nothing leaves
 // unclassified; then validation by the contract's rules.

@@ -49,8 +49,8 @@ func (w *world) keyed(of tenant, units int64, key, prompt string) ledger.Reserve
 	return r
 }
 
-// busy reserves and fails unless the key is held by a request that runs.
-func (w *world) busy(r ledger.Reserve, holder ident.ID) {
+// inProgress reserves and fails unless the key is held by a request that runs.
+func (w *world) inProgress(r ledger.Reserve, holder ident.ID) {
 	w.Helper()
 	got := w.reserve(r)
 	if got.InProgress == nil || got.InProgress.Request != holder {
@@ -78,7 +78,7 @@ func claimInProgress(w *world) {
 	g := w.grantOf(r)
 	w.unchanged("a second request with the key", func() {
 		for range 3 {
-			w.busy(w.keyed(acme, 10, "k", "hello"), g.Request)
+			w.inProgress(w.keyed(acme, 10, "k", "hello"), g.Request)
 		}
 	})
 	w.has(acme.id, sums{balance: 90, deposited: 100})
@@ -127,7 +127,7 @@ func claimFreed(w *world) {
 	w.unchanged("a late second close of the request before", func() {
 		w.closed(closing(acme, last, ledger.Released, 0), ledger.CloseDuplicate)
 	})
-	w.busy(w.keyed(acme, 10, "k", "goodbye"), g.Request)
+	w.inProgress(w.keyed(acme, 10, "k", "goodbye"), g.Request)
 	bill := w.settle(acme, g, 4).Bill
 	w.replayed(w.keyed(acme, 10, "k", "goodbye"), bill, nil)
 	w.conserved(acme.id)
@@ -139,7 +139,7 @@ func claimRefused(w *world) {
 		w.refused(w.keyed(acme, 20, "k", "large"), ledger.RefusedBudgetShort)
 	})
 	g := w.grantOf(w.keyed(acme, 10, "k", "small"))
-	w.busy(w.keyed(acme, 10, "k", "small"), g.Request)
+	w.inProgress(w.keyed(acme, 10, "k", "small"), g.Request)
 
 	// A tombstone claims nothing either: its late Reserve is refused.
 	late := w.keyed(acme, 5, "k2", "late")
@@ -180,9 +180,9 @@ func claimRotation(w *world) {
 	}
 	g := w.grantOf(with("new", "old", "older"))
 	w.unchanged("later requests", func() {
-		w.busy(with("new"), g.Request)
-		w.busy(with("newer", "new", "old"), g.Request)
-		w.busy(with("a", "b", "c", "d", "e", "f", "g", "new"), g.Request)
+		w.inProgress(with("new"), g.Request)
+		w.inProgress(with("newer", "new", "old"), g.Request)
+		w.inProgress(with("a", "b", "c", "d", "e", "f", "g", "new"), g.Request)
 		// Only the first was stored: what a rotated-out key says proves nothing.
 		w.refused(with("old"), ledger.RefusedKeyReused)
 		w.refused(with("newer", "old", "older"), ledger.RefusedKeyReused)
@@ -195,13 +195,13 @@ func claimScope(w *world) {
 	form := w.keyed(acme, 10, "k", "elsewhere")
 	form.Idempotency.Format = "chat/stream"
 	third := w.grantOf(form)
-	w.busy(w.keyed(acme, 10, "k", "hello"), here.Request)
-	w.busy(w.keyed(other, 10, "k", "goodbye"), there.Request)
+	w.inProgress(w.keyed(acme, 10, "k", "hello"), here.Request)
+	w.inProgress(w.keyed(other, 10, "k", "goodbye"), there.Request)
 	again := w.keyed(acme, 10, "k", "elsewhere")
 	again.Idempotency.Format = "chat/stream"
-	w.busy(again, third.Request)
+	w.inProgress(again, third.Request)
 	w.closed(closing(acme, here, ledger.Released, 0), ledger.CloseApplied)
-	w.busy(w.keyed(other, 10, "k", "goodbye"), there.Request) // theirs isn't freed with ours
+	w.inProgress(w.keyed(other, 10, "k", "goodbye"), there.Request) // theirs isn't freed with ours
 	w.grantOf(w.keyed(acme, 10, "k", "hello"))
 	w.conserved(acme.id)
 	w.conserved(other.id)
@@ -214,7 +214,7 @@ func claimLapsed(w *world) {
 	g := w.grantOf(r)
 	w.pass(ttl - time.Second)
 	w.Clock.Advance(time.Second)
-	w.unchanged("a lapsed, unswept holder of the key", func() { w.busy(w.keyed(acme, 10, "k", "hello"), g.Request) })
+	w.unchanged("a lapsed, unswept holder of the key", func() { w.inProgress(w.keyed(acme, 10, "k", "hello"), g.Request) })
 	same(w, "swept", w.pass(ttl).Done, 1)
 	got := w.reserve(w.keyed(acme, 10, "k", "hello"))
 	if got.Replay == nil {
@@ -243,7 +243,7 @@ func claimOrder(w *world) {
 		return r
 	}
 	w.unchanged("a key in use beyond every limit", func() {
-		w.busy(full(), g.Request)
+		w.inProgress(full(), g.Request)
 		w.refused(w.keyed(acme, 1000, "k", "goodbye"), ledger.RefusedKeyReused)
 	})
 	bill := w.settle(acme, g, 10).Bill
@@ -265,7 +265,7 @@ func claimRolls(w *world) {
 	acme := w.daily("acme", 100)
 	g := w.grantOf(w.keyed(acme, 30, "k", "hello"))
 	w.Clock.Set(midnight())
-	w.busy(w.keyed(acme, 30, "k", "hello"), g.Request)
+	w.inProgress(w.keyed(acme, 30, "k", "hello"), g.Request)
 	w.has(acme.id, sums{balance: 100, allowance: 100, deposited: 200, expired: 70})
 }
 
@@ -387,7 +387,7 @@ func claimRetention(w *world) {
 		w.Clock.Advance(time.Minute)
 	}
 	open := w.grantOf(w.keyed(acme, 10, "open", "hello"))
-	ref := ledger.Renewal{Holder: w.holder, TTL: time.Hour, Reservations: []ledger.ReservationRef{refTo(acme, open)}}
+	ref := ledger.Renewal{Holder: w.holder, TTL: ttl, Reservations: []ledger.ReservationRef{refTo(acme, open)}}
 
 	w.Clock.Advance(day - 7*time.Minute) // the first one's last instant
 	w.prune(keep)
@@ -419,7 +419,7 @@ func claimRetention(w *world) {
 	w.replayed(request(6), bills[6], []byte{6, 1})
 	w.Clock.Advance(31 * day)
 	w.prune(keep)
-	w.busy(w.keyed(acme, 10, "open", "hello"), open.Request) // what runs keeps its key
+	w.inProgress(w.keyed(acme, 10, "open", "hello"), open.Request) // what runs keeps its key
 	for i := range 7 {
 		w.grantOf(request(i))
 	}
@@ -429,7 +429,7 @@ func claimRetention(w *world) {
 	}
 	w.conserved(acme.id)
 	w.prune(ledger.Retention{Minutes: time.Hour})
-	w.busy(request(0), w.reserve(request(0)).InProgress.Request)
+	w.inProgress(request(0), w.reserve(request(0)).InProgress.Request)
 }
 
 func claimRace(w *world) {

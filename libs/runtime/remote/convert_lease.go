@@ -17,11 +17,18 @@ func toWireTTL(d time.Duration) int64 {
 }
 
 func toWireReserve(r ledger.Reserve) *leasev1.ReserveRequest {
-	return &leasev1.ReserveRequest{
+	out := &leasev1.ReserveRequest{
 		RequestId: r.Request.String(), HolderId: r.Holder.String(), AccountId: r.Account.String(), KeyId: r.Key.String(),
 		PolicyRevision: toWireRevision(r.PolicyRevision), Units: r.Units, PromptUnits: r.PromptUnits,
 		Tokens: r.Tokens, PromptTokens: r.PromptTokens, TtlNanos: toWireTTL(r.TTL), Endpoint: r.Endpoint, Model: r.Model,
 	}
+	if i := r.Idempotency; i != nil {
+		out.Idempotency = &leasev1.Idempotency{KeyHash: i.KeyHash[:], Format: i.Format, Fingerprints: make([][]byte, len(i.Fingerprints))}
+		for n := range i.Fingerprints {
+			out.Idempotency.Fingerprints[n] = i.Fingerprints[n][:]
+		}
+	}
+	return out
 }
 
 func fromWireReserveResult(r *leasev1.ReserveResponse) (ledger.ReserveResult, error) {
@@ -37,8 +44,13 @@ func fromWireReserveResult(r *leasev1.ReserveResponse) (ledger.ReserveResult, er
 	case *leasev1.ReserveResponse_Closed:
 		closed := p.closed(x.Closed)
 		out.Closed = &closed
+	case *leasev1.ReserveResponse_Replay:
+		replay := p.replay(x.Replay)
+		out.Replay = &replay
+	case *leasev1.ReserveResponse_InProgress:
+		out.InProgress = &ledger.InProgress{Request: p.id("request_id", x.InProgress.GetRequestId())}
 	default:
-		p.bad("result", errors.New("must be a grant, a refusal or a closed reservation"))
+		p.bad("result", errors.New("must be a grant, a refusal, a closed reservation, a replay or in progress"))
 	}
 	if err := p.err(); err != nil {
 		return ledger.ReserveResult{}, err
@@ -64,16 +76,17 @@ func (p *parser) grant(g *leasev1.ReservationGrant) ledger.Grant {
 
 func refusals() map[leasev1.RefusalReason]ledger.RefusalReason {
 	return map[leasev1.RefusalReason]ledger.RefusalReason{
-		leasev1.RefusalReason_REFUSAL_REASON_UNKNOWN_ACCOUNT:      ledger.RefusedUnknownAccount,
-		leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_SUSPENDED:    ledger.RefusedSuspended,
-		leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_CLOSED:       ledger.RefusedClosed,
-		leasev1.RefusalReason_REFUSAL_REASON_KEY_REVOKED:          ledger.RefusedKey,
-		leasev1.RefusalReason_REFUSAL_REASON_REQUEST_RATE_LIMITED: ledger.RefusedRequests,
-		leasev1.RefusalReason_REFUSAL_REASON_TOKEN_RATE_LIMITED:   ledger.RefusedTokens,
-		leasev1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED:  ledger.RefusedConcurrency,
-		leasev1.RefusalReason_REFUSAL_REASON_INSUFFICIENT_BALANCE: ledger.RefusedBudgetHeld,
-		leasev1.RefusalReason_REFUSAL_REASON_BALANCE_INSUFFICIENT: ledger.RefusedBudgetShort,
-		leasev1.RefusalReason_REFUSAL_REASON_BALANCE_EXHAUSTED:    ledger.RefusedBudgetExhausted,
+		leasev1.RefusalReason_REFUSAL_REASON_UNKNOWN_ACCOUNT:        ledger.RefusedUnknownAccount,
+		leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_SUSPENDED:      ledger.RefusedSuspended,
+		leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_CLOSED:         ledger.RefusedClosed,
+		leasev1.RefusalReason_REFUSAL_REASON_KEY_REVOKED:            ledger.RefusedKey,
+		leasev1.RefusalReason_REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED: ledger.RefusedKeyReused,
+		leasev1.RefusalReason_REFUSAL_REASON_REQUEST_RATE_LIMITED:   ledger.RefusedRequests,
+		leasev1.RefusalReason_REFUSAL_REASON_TOKEN_RATE_LIMITED:     ledger.RefusedTokens,
+		leasev1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED:    ledger.RefusedConcurrency,
+		leasev1.RefusalReason_REFUSAL_REASON_INSUFFICIENT_BALANCE:   ledger.RefusedBudgetHeld,
+		leasev1.RefusalReason_REFUSAL_REASON_BALANCE_INSUFFICIENT:   ledger.RefusedBudgetShort,
+		leasev1.RefusalReason_REFUSAL_REASON_BALANCE_EXHAUSTED:      ledger.RefusedBudgetExhausted,
 	}
 }
 
@@ -93,6 +106,19 @@ func (p *parser) closed(c *leasev1.ClosedReservation) ledger.ClosedReservation {
 		Request: p.id("request_id", c.GetRequestId()), Outcome: p.outcome(c.GetOutcome()), Tombstone: c.GetTombstone(),
 		Granted: c.GetGrantedUnits(), Billed: c.GetBill().GetUnits(), Overage: c.GetBill().GetOverageUnits(),
 		ClosedAt: at(c.GetClosedAtUnixNanos()), ReservedDay: c.GetBill().GetDay(),
+	}
+}
+
+func (p *parser) replay(r *leasev1.Replay) ledger.Replay {
+	request := p.id("request_id", r.GetRequestId())
+	return ledger.Replay{
+		Request: request,
+		Bill: ledger.ClosedReservation{
+			Request: request, Outcome: p.outcome(r.GetOutcome()), Granted: r.GetGrantedUnits(),
+			Billed: r.GetBill().GetUnits(), Overage: r.GetBill().GetOverageUnits(),
+			ClosedAt: at(r.GetClosedAtUnixNanos()), ReservedDay: r.GetBill().GetDay(),
+		},
+		SealedAnswer: r.GetSealedAnswer(),
 	}
 }
 
@@ -131,7 +157,7 @@ func toWireCloses(closes []ledger.Close) *leasev1.CloseBatchRequest {
 	for _, c := range closes {
 		out.Closings = append(out.Closings, &leasev1.Closing{
 			AccountId: c.Account.String(), RequestId: c.Request.String(), Fence: c.Fence, Outcome: toWireOutcome(c.Outcome),
-			Units: c.Units, Dimensions: toWireDimensions(c.Dimensions),
+			Units: c.Units, Dimensions: toWireDimensions(c.Dimensions), SealedAnswer: c.SealedAnswer,
 		})
 	}
 	return out

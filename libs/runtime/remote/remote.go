@@ -154,7 +154,9 @@ func New(o Options) (*Client, error) {
 	c.revisions.init()
 	// A service without a URL keeps a nil client, which absent answers for.
 	for i, dial := range []func(h *http.Client, u string){
-		func(h *http.Client, u string) { c.lease = leasev1connect.NewLeaseServiceClient(h, u, options...) },
+		func(h *http.Client, u string) {
+			c.lease = leasev1connect.NewLeaseServiceClient(h, u, append(options[:len(options):len(options)], connect.WithReadMaxBytes(wire.MaxAnswerMessage))...)
+		},
 		func(h *http.Client, u string) {
 			c.snapshot = snapshotv1connect.NewSnapshotServiceClient(h, u, options...)
 		},

@@ -134,6 +134,7 @@ func leaseConfig(cfg gateway.Config) lease.Config {
 	c.TTL = time.Duration(cfg.Ledger.LeaseSecs) * time.Second
 	c.SweepEvery = time.Duration(cfg.Ledger.SweepIntervalSecs) * time.Second
 	c.Retention.Reservations = time.Duration(cfg.Ledger.ReservationRetentionDays) * day
+	c.Retention.Answers = time.Duration(cfg.Ledger.IdempotencyRetentionSecs) * time.Second
 	c.Retention.Events = eventRetention
 	return c
 }

@@ -26,7 +26,30 @@ func fromWireReserve(r *leasev1.ReserveRequest) (ledger.Reserve, error) {
 		}
 		copy(out.PolicyRevision[:], b)
 	}
+	var err error
+	if out.Idempotency, err = fromWireIdempotency(r.GetIdempotency()); err != nil {
+		return ledger.Reserve{}, err
+	}
 	return out, p.Err
+}
+
+// fromWireIdempotency reads a claim; nil is none.
+func fromWireIdempotency(i *leasev1.Idempotency) (*ledger.Idempotency, error) {
+	if i == nil {
+		return nil, nil
+	}
+	out := &ledger.Idempotency{Format: i.GetFormat(), Fingerprints: make([][32]byte, len(i.GetFingerprints()))}
+	if len(i.GetKeyHash()) != len(out.KeyHash) {
+		return nil, fault.New(fault.Invalid, "INVALID_ARGUMENT", "idempotency.key_hash: must be 32 bytes")
+	}
+	copy(out.KeyHash[:], i.GetKeyHash())
+	for n, digest := range i.GetFingerprints() {
+		if len(digest) != len(out.Fingerprints[n]) {
+			return nil, fault.New(fault.Invalid, "INVALID_ARGUMENT", "idempotency.fingerprints: must be 32 bytes each")
+		}
+		copy(out.Fingerprints[n][:], digest)
+	}
+	return out, nil
 }
 
 func toWireReserveResult(r ledger.ReserveResult) *leasev1.ReserveResponse {
@@ -35,6 +58,10 @@ func toWireReserveResult(r ledger.ReserveResult) *leasev1.ReserveResponse {
 		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Grant{Grant: toWireGrant(*r.Grant)}}
 	case r.Refusal != nil:
 		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Refusal{Refusal: toWireRefusal(*r.Refusal)}}
+	case r.Replay != nil:
+		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Replay{Replay: toWireReplay(*r.Replay)}}
+	case r.InProgress != nil:
+		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_InProgress{InProgress: &leasev1.InProgress{RequestId: r.InProgress.Request.String()}}}
 	default:
 		return &leasev1.ReserveResponse{Result: &leasev1.ReserveResponse_Closed{Closed: toWireClosed(*r.Closed)}}
 	}
@@ -50,6 +77,17 @@ func toWireGrant(g ledger.Grant) *leasev1.ReservationGrant {
 			MinuteResetsAtUnixNanos: g.Left.MinuteEnds.UnixNano(),
 		},
 	}
+}
+
+func toWireReplay(r ledger.Replay) *leasev1.Replay {
+	return &leasev1.Replay{
+		RequestId: r.Request.String(), Outcome: ledgerwire.Outcomes()[r.Bill.Outcome], Bill: toWireBill(r.Bill),
+		SealedAnswer: r.SealedAnswer, GrantedUnits: r.Bill.Granted, ClosedAtUnixNanos: r.Bill.ClosedAt.UnixNano(),
+	}
+}
+
+func toWireBill(c ledger.ClosedReservation) *commonv1.Bill {
+	return &commonv1.Bill{Units: c.Billed, OverageUnits: c.Overage, ExcessUnits: max(c.Billed-c.Granted, 0), Day: c.ReservedDay}
 }
 
 func toWireRefusal(r ledger.Refusal) *leasev1.ReservationRefusal {
@@ -70,6 +108,7 @@ func refusals() map[ledger.RefusalReason]leasev1.RefusalReason {
 		ledger.RefusedSuspended:       leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_SUSPENDED,
 		ledger.RefusedClosed:          leasev1.RefusalReason_REFUSAL_REASON_ACCOUNT_CLOSED,
 		ledger.RefusedKey:             leasev1.RefusalReason_REFUSAL_REASON_KEY_REVOKED,
+		ledger.RefusedKeyReused:       leasev1.RefusalReason_REFUSAL_REASON_IDEMPOTENCY_KEY_REUSED,
 		ledger.RefusedRequests:        leasev1.RefusalReason_REFUSAL_REASON_REQUEST_RATE_LIMITED,
 		ledger.RefusedTokens:          leasev1.RefusalReason_REFUSAL_REASON_TOKEN_RATE_LIMITED,
 		ledger.RefusedConcurrency:     leasev1.RefusalReason_REFUSAL_REASON_CONCURRENCY_LIMITED,
@@ -105,6 +144,7 @@ func fromWireClosing(c *leasev1.Closing) (ledger.Close, error) {
 	out := ledger.Close{
 		Account: p.Parse("closings.account_id", c.GetAccountId()), Request: p.Parse("closings.request_id", c.GetRequestId()),
 		Fence: c.GetFence(), Units: c.GetUnits(), Dimensions: ledgerwire.FromDimensions(c.GetDimensions()),
+		SealedAnswer: c.GetSealedAnswer(),
 	}
 	for domain, wire := range ledgerwire.Outcomes() {
 		if wire == c.GetOutcome() && domain != ledger.Swept {
@@ -120,7 +160,7 @@ func fromWireClosing(c *leasev1.Closing) (ledger.Close, error) {
 func toWireClosed(c ledger.ClosedReservation) *leasev1.ClosedReservation {
 	return &leasev1.ClosedReservation{
 		RequestId: c.Request.String(), Outcome: ledgerwire.Outcomes()[c.Outcome], Tombstone: c.Tombstone, GrantedUnits: c.Granted,
-		Bill:              &commonv1.Bill{Units: c.Billed, OverageUnits: c.Overage, ExcessUnits: max(c.Billed-c.Granted, 0), Day: c.ReservedDay},
+		Bill:              toWireBill(c),
 		ClosedAtUnixNanos: c.ClosedAt.UnixNano(),
 	}
 }

@@ -40,9 +40,6 @@ func (h *Handler) GetLedger(ctx context.Context, _ *leasev1.GetLedgerRequest) (*
 // Reserve decides one request durably. What this build does not do is refused,
 // never ignored.
 func (h *Handler) Reserve(ctx context.Context, req *leasev1.ReserveRequest) (*leasev1.ReserveResponse, error) {
-	if req.GetIdempotency() != nil {
-		return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "idempotency: this build has no idempotency keys yet")
-	}
 	if req.GetHold() != nil {
 		return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "hold: this build has no holds yet")
 	}
@@ -92,9 +89,6 @@ func (h *Handler) Renew(ctx context.Context, req *leasev1.RenewRequest) (*leasev
 func (h *Handler) CloseBatch(ctx context.Context, req *leasev1.CloseBatchRequest) (*leasev1.CloseBatchResponse, error) {
 	closes := make([]ledger.Close, len(req.GetClosings()))
 	for i, c := range req.GetClosings() {
-		if len(c.GetSealedAnswer()) > 0 {
-			return nil, fault.New(fault.Unsupported, "UNSUPPORTED", "closings.sealed_answer: this build stores no answers yet")
-		}
 		var err error
 		if closes[i], err = fromWireClosing(c); err != nil {
 			return nil, err

@@ -691,9 +691,13 @@ type Replay struct {
 	// What it cost.
 	Bill *v1.Bill `protobuf:"bytes,3,opt,name=bill,proto3" json:"bill,omitempty"`
 	// Its answer, sealed by the holder; empty when none is kept.
-	SealedAnswer  []byte `protobuf:"bytes,4,opt,name=sealed_answer,json=sealedAnswer,proto3" json:"sealed_answer,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SealedAnswer []byte `protobuf:"bytes,4,opt,name=sealed_answer,json=sealedAnswer,proto3" json:"sealed_answer,omitempty"`
+	// Units that had been granted.
+	GrantedUnits int64 `protobuf:"varint,5,opt,name=granted_units,json=grantedUnits,proto3" json:"granted_units,omitempty"`
+	// When it was closed.
+	ClosedAtUnixNanos int64 `protobuf:"varint,6,opt,name=closed_at_unix_nanos,json=closedAtUnixNanos,proto3" json:"closed_at_unix_nanos,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Replay) Reset() {
@@ -752,6 +756,20 @@ func (x *Replay) GetSealedAnswer() []byte {
 		return x.SealedAnswer
 	}
 	return nil
+}
+
+func (x *Replay) GetGrantedUnits() int64 {
+	if x != nil {
+		return x.GrantedUnits
+	}
+	return 0
+}
+
+func (x *Replay) GetClosedAtUnixNanos() int64 {
+	if x != nil {
+		return x.ClosedAtUnixNanos
+	}
+	return 0
 }
 
 // InProgress names a request that still runs.
@@ -1246,14 +1264,16 @@ const file_tollgate_lease_v1_reservation_proto_rawDesc = "" +
 	"wait_nanos\x18\x06 \x01(\x03B\a\xbaH\x04\"\x02(\x00H\x00R\twaitNanos\x88\x01\x01\x12=\n" +
 	"\x14resets_at_unix_nanos\x18\a \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x01R\x11resetsAtUnixNanos\x88\x01\x01B\r\n" +
 	"\v_wait_nanosB\x17\n" +
-	"\x15_resets_at_unix_nanos\"\xd4\x01\n" +
+	"\x15_resets_at_unix_nanos\"\xb3\x02\n" +
 	"\x06Replay\x124\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\trequestId\x125\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1b.tollgate.common.v1.OutcomeR\aoutcome\x12,\n" +
 	"\x04bill\x18\x03 \x01(\v2\x18.tollgate.common.v1.BillR\x04bill\x12/\n" +
 	"\rsealed_answer\x18\x04 \x01(\fB\n" +
-	"\xbaH\az\x05\x18\x80\x80\xc0\x04R\fsealedAnswer\"B\n" +
+	"\xbaH\az\x05\x18\x80\x80\xc0\x04R\fsealedAnswer\x12,\n" +
+	"\rgranted_units\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\fgrantedUnits\x12/\n" +
+	"\x14closed_at_unix_nanos\x18\x06 \x01(\x03R\x11closedAtUnixNanos\"B\n" +
 	"\n" +
 	"InProgress\x124\n" +
 	"\n" +

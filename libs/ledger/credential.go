@@ -91,6 +91,8 @@ type SnapshotDoc struct {
 type SnapshotLimits struct {
 	MaxItemsPerRequest int64
 	MaxConcurrent      int64
+	RequestsPerMinute  int64 // 0: no ceiling, here and below
+	TokensPerMinute    int64
 }
 
 // BudgetView is what an account can still spend, stamped by the store only.

@@ -109,8 +109,9 @@ func (d *directory) outcome(ctx context.Context, o admission.Outcome, n int) {
 	d.opt.Log.ErrorContext(ctx, "the admission engine refused snapshots", slog.Int("count", n), slog.String("reason", reason))
 }
 
-// Compile turns a stored snapshot into what the admission engine installs. The
-// ledger decides the limits of reserved traffic, so none of its rates are in it.
+// Compile turns a stored snapshot into what the admission engine installs. Its
+// limits are this instance's and hold for leased traffic; the ledger decides
+// those of reserved traffic.
 func Compile(s ledger.Snapshot) (admission.PublishableSnapshot, error) {
 	var none admission.PublishableSnapshot
 	statuses := map[ledger.Status]admission.Status{
@@ -123,7 +124,8 @@ func Compile(s ledger.Snapshot) (admission.PublishableSnapshot, error) {
 		return none, errors.New("compile a snapshot: only a present one can be")
 	case !ok:
 		return none, errors.New("compile a snapshot: class must be assured or best_effort")
-	case s.Generation < 1 || s.Doc.Limits.MaxItemsPerRequest < 0 || s.Doc.Limits.MaxConcurrent < 0 || s.Budget.Remaining < 0:
+	case s.Generation < 1 || s.Doc.Limits.MaxItemsPerRequest < 0 || s.Doc.Limits.MaxConcurrent < 0 ||
+		s.Doc.Limits.RequestsPerMinute < 0 || s.Doc.Limits.TokensPerMinute < 0 || s.Budget.Remaining < 0:
 		return none, errors.New("compile a snapshot: a number is negative")
 	}
 	spec := admission.SnapshotSpec{
@@ -138,6 +140,8 @@ func Compile(s ledger.Snapshot) (admission.PublishableSnapshot, error) {
 		Limits: admission.Limits{
 			MaxItems:      uint64(s.Doc.Limits.MaxItemsPerRequest),
 			MaxConcurrent: uint64(s.Doc.Limits.MaxConcurrent),
+			RequestRate:   aMinute(s.Doc.Limits.RequestsPerMinute),
+			ItemRate:      aMinute(s.Doc.Limits.TokensPerMinute),
 		},
 	}
 	if !s.Budget.PeriodEnd.IsZero() {
@@ -152,4 +156,13 @@ func Compile(s ledger.Snapshot) (admission.PublishableSnapshot, error) {
 		return none, fmt.Errorf("compile a snapshot: %w", err)
 	}
 	return out, nil
+}
+
+// aMinute is a rate of n a minute, of which a minute's may come at once; 0 is no
+// limit. Compile has checked that n isn't negative.
+func aMinute(n int64) admission.Rate {
+	if n == 0 {
+		return admission.Rate{}
+	}
+	return admission.PerMinute(uint64(n), uint64(n)) //nolint:gosec // not negative
 }

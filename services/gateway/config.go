@@ -6,6 +6,8 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/libs/runtime/leases"
+	"github.com/tollgate-platform/tollgate/libs/runtime/usage"
 )
 
 // Config is everything the gateway reads from config/default.toml and from
@@ -21,6 +23,7 @@ type Config struct {
 	Ledger     LedgerConfig     `config:"ledger"`
 	Telemetry  TelemetryConfig  `config:"telemetry"`
 	Receipts   ReceiptsConfig   `config:"receipts"`
+	Leases     LeasesConfig     `config:"leases"`
 }
 
 // ServerConfig is the listeners and what bounds one exchange on them.
@@ -98,6 +101,7 @@ type GovernanceConfig struct {
 	RequireModelAllowlist bool         `config:"require_model_allowlist"`
 	OnMaxTokensExceeded   string       `config:"on_max_tokens_exceeded"` // clamp | reject
 	CostTrackingEnabled   bool         `config:"cost_tracking_enabled"`
+	ExpectedInstances     int64        `config:"expected_instances"` // gateways that share a leased tenant's limits
 	DefaultLimits         LimitsConfig `config:"default_limits"`
 }
 
@@ -170,6 +174,27 @@ type ReceiptsConfig struct {
 	StartupVerify      string `config:"startup_verify"` // full | since_anchor
 }
 
+// LeasesConfig is how tenants with leased funding are kept funded.
+type LeasesConfig struct {
+	TargetNanoUSD int64 `config:"target_nano_usd"` // of one lease; a gateway that is killed forfeits up to as much
+	TTLSecs       int64 `config:"ttl_secs"`
+	IdleSecs      int64 `config:"idle_secs"`        // an unused lease is given back
+	WaitMS        int64 `config:"wait_ms"`          // what a request waits for a lease at most
+	MaxAccounts   int   `config:"max_accounts"`     // tenants kept funded at once
+	MaxUsage      int   `config:"max_usage_events"` // charges that wait for the ledger
+}
+
+// Funding gives the settings of the runtime's leases.
+func (c LeasesConfig) Funding() leases.Options {
+	return leases.Options{
+		Target: c.TargetNanoUSD, TTL: time.Duration(c.TTLSecs) * time.Second, Idle: time.Duration(c.IdleSecs) * time.Second,
+		Wait: millis(c.WaitMS), MaxAccounts: c.MaxAccounts,
+	}
+}
+
+// Accounting gives the settings of the runtime's usage.
+func (c LeasesConfig) Accounting() usage.Options { return usage.Options{Capacity: c.MaxUsage} }
+
 // Defaults are the values of keys that the file leaves out.
 func Defaults() Config {
 	return Config{
@@ -186,7 +211,7 @@ func Defaults() Config {
 			JWT: JWTConfig{LeewaySecs: jwtLeewayDefault},
 		},
 		Governance: GovernanceConfig{
-			RequireModelAllowlist: true, OnMaxTokensExceeded: onExceedClamp, CostTrackingEnabled: true,
+			RequireModelAllowlist: true, OnMaxTokensExceeded: onExceedClamp, CostTrackingEnabled: true, ExpectedInstances: 1,
 			DefaultLimits: LimitsConfig{
 				RequestsPerMinute: 120, TokensPerMinute: 200_000, MaxConcurrentStreams: 16, MaxOutputTokens: 8192,
 				DailyBudgetNanoUSD: 5_000_000_000, MaxMessages: 512, MaxPromptChars: 200_000,
@@ -205,6 +230,9 @@ func Defaults() Config {
 		Telemetry: TelemetryConfig{ServiceName: "tollgate", LogFormat: "json", LogFilter: "info"},
 		Receipts: ReceiptsConfig{
 			Enabled: true, Directory: "receipts", AnchorEvery: 1_000, AnchorIntervalSecs: 60, StartupVerify: "full",
+		},
+		Leases: LeasesConfig{
+			TargetNanoUSD: 250_000_000, TTLSecs: 120, IdleSecs: 60, WaitMS: 500, MaxAccounts: 10_000, MaxUsage: 16_384,
 		},
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
+	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/libs/ledger/tenantfile"
 )
 
 const (
@@ -51,6 +53,7 @@ func (c *Config) Validate() error {
 	v.oneOf("telemetry.log_format", c.Telemetry.LogFormat, "json", "pretty")
 	v.oneOf("telemetry.log_filter", c.Telemetry.LogFilter, "debug", "info", "warn", "error")
 	c.Receipts.validate(&v)
+	c.Leases.validate(&v)
 	return errors.Join(v.found...)
 }
 
@@ -127,6 +130,7 @@ func (c *GovernanceConfig) validate(v *faults) {
 	if !c.CostTrackingEnabled {
 		v.unsupported("governance.cost_tracking_enabled", "requests without a price are not built; it must be true")
 	}
+	v.within("governance.expected_instances", c.ExpectedInstances, 1, tenantfile.MaxInstances)
 	const limitMax = int64(1_000_000_000_000)
 	l, key := c.DefaultLimits, "governance.default_limits."
 	v.within(key+"requests_per_minute", l.RequestsPerMinute, 0, limitMax)
@@ -136,6 +140,18 @@ func (c *GovernanceConfig) validate(v *faults) {
 	v.within(key+"daily_budget_nano_usd", l.DailyBudgetNanoUSD, 0, spendMax)
 	v.within(key+"max_messages", l.MaxMessages, 0, limitMax)
 	v.within(key+"max_prompt_chars", l.MaxPromptChars, 0, limitMax)
+}
+
+// leaseTTLMin leaves a lease time to be spent between its margins.
+const leaseTTLMin = 20
+
+func (c *LeasesConfig) validate(v *faults) {
+	v.within("leases.target_nano_usd", c.TargetNanoUSD, 1, spendMax)
+	v.within("leases.ttl_secs", c.TTLSecs, leaseTTLMin, int64(ledger.MaxLeaseTTL/time.Second))
+	v.within("leases.idle_secs", c.IdleSecs, 1, 86_400)
+	v.within("leases.wait_ms", c.WaitMS, 1, 10_000)
+	v.within("leases.max_accounts", int64(c.MaxAccounts), 1, 1<<20)
+	v.within("leases.max_usage_events", int64(c.MaxUsage), 1, 1<<22)
 }
 
 func (c *UpstreamConfig) validate(v *faults) {

@@ -183,7 +183,10 @@ func snap() *rapid.Generator[ledger.Snapshot] {
 				Account: drawn(t, id()), Slug: drawn(t, text(64)), Key: drawn(t, id()), KeyName: drawn(t, text(128)), Status: drawn(t, status()),
 				Class: drawn(t, class()), Permissions: drawn(t, rapid.Uint64()), PolicyRevision: drawn(t, sum32()), ValidUntil: drawn(t, maybe()),
 				// The wire bounds an instance's concurrency by 2³²−1.
-				Limits: ledger.SnapshotLimits{MaxItemsPerRequest: drawn(t, units()), MaxConcurrent: drawn(t, rapid.Int64Range(0, math.MaxUint32))},
+				Limits: ledger.SnapshotLimits{
+					MaxItemsPerRequest: drawn(t, units()), MaxConcurrent: drawn(t, rapid.Int64Range(0, math.MaxUint32)),
+					RequestsPerMinute: drawn(t, units()), TokensPerMinute: drawn(t, units()),
+				},
 			}
 		}
 		return s

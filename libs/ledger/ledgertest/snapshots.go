@@ -32,7 +32,7 @@ func (w *world) doc(of tenant, slug, name string) (ledger.Principal, ledger.Snap
 	return k.Principal, ledger.SnapshotDoc{
 		Account: of.id, Slug: slug, Key: k.ID, KeyName: name, Status: a.Status, Class: a.Class,
 		Permissions: ledger.PermChatStream | ledger.PermModelsRead, PolicyRevision: sha256.Sum256([]byte("policy")),
-		ValidUntil: w.Clock.Now().Add(time.Hour), Limits: ledger.SnapshotLimits{MaxItemsPerRequest: 5, MaxConcurrent: 6},
+		ValidUntil: w.Clock.Now().Add(time.Hour), Limits: ledger.SnapshotLimits{MaxItemsPerRequest: 5, MaxConcurrent: 6, RequestsPerMinute: 7, TokensPerMinute: 8},
 	}
 }
 

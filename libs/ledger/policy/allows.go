@@ -112,6 +112,12 @@ func (d *Document) check() error {
 	if d.ModelSuffix != "" && !ValidName(d.ModelSuffix) {
 		add("model_suffix must be visible ASCII of at most %d characters", MaxNameBytes)
 	}
+	if d.Funding != "" && d.Funding != Leased {
+		add("funding must be leased or absent")
+	}
+	if d.Funding == Leased && d.Receipts {
+		add("funding leased excludes receipts")
+	}
 	if len(d.ModelParams) > MaxModelParams {
 		add("model_params holds at most %d parameters", MaxModelParams)
 	}

@@ -24,6 +24,15 @@ const (
 	Reject OnExceeded = "reject"
 )
 
+// Funding is how requests are paid for.
+type Funding string
+
+// Leased funds requests from leases that an instance holds, without asking the
+// ledger for each: rates and concurrency are decided on the instance, and what
+// needs the ledger's word for a request (receipts, holds, idempotency keys) is
+// not to be had with it.
+const Leased Funding = "leased"
+
 // Document is one tenant's policy. A bound of 0 means no ceiling. Fields stand
 // in the byte order of their JSON names, which is what makes the encoding
 // canonical; a test guards it.
@@ -37,10 +46,13 @@ type Document struct {
 	// DeniedModels are globs that win over AllowedModels.
 	DeniedModels []string `json:"denied_models,omitempty"`
 	// DisplayName is for people.
-	DisplayName     string `json:"display_name,omitempty"`
-	MaxMessages     int64  `json:"max_messages"`
-	MaxOutputTokens int64  `json:"max_output_tokens"`
-	MaxPromptChars  int64  `json:"max_prompt_chars"`
+	DisplayName string `json:"display_name,omitempty"`
+	// Funding is how the tenant's requests are paid for: Leased, or "" for a
+	// reservation each.
+	Funding         Funding `json:"funding,omitempty"`
+	MaxMessages     int64   `json:"max_messages"`
+	MaxOutputTokens int64   `json:"max_output_tokens"`
+	MaxPromptChars  int64   `json:"max_prompt_chars"`
 	// ModelParams are pinned request parameters: they win over the caller's.
 	// Each value is canonical JSON.
 	ModelParams map[string]json.RawMessage `json:"model_params,omitempty"`
@@ -63,6 +75,9 @@ type ReplicaShare struct {
 	Replicas      int64 `json:"replicas"`
 	TenantBudget  int64 `json:"tenant_budget_nano_usd"` // a day's, of all replicas; 0: no ceiling
 }
+
+// Leased says whether leases fund the tenant's requests.
+func (d *Document) Leased() bool { return d.Funding == Leased }
 
 // Encode checks the document and gives its canonical bytes.
 func (d Document) Encode() ([]byte, error) {

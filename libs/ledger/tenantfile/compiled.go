@@ -56,6 +56,9 @@ type Options struct {
 	// TokenIssuer is auth.jwt.issuer where tokens are taken: every tenant then gets
 	// the one principal that its tokens act as. Empty: no tenant takes tokens.
 	TokenIssuer string
+	// ExpectedInstances is how many gateways share a tenant's limits where each
+	// decides by itself, with leased funding; 0 is 1.
+	ExpectedInstances int64
 	// ReceiptsEnabled says that receipts can be written; without it a tenant
 	// with receipts: true is refused.
 	ReceiptsEnabled bool
@@ -74,10 +77,12 @@ type Compiled struct {
 
 // Tenant is one declared tenant with every inheritance resolved.
 type Tenant struct {
-	Slug           string
-	DisplayName    string
-	Enabled        bool
-	Limits         ledger.Limits
+	Slug        string
+	DisplayName string
+	Enabled     bool
+	Limits      ledger.Limits
+	// Instance is each gateway's share of the limits; only with leased funding.
+	Instance       ledger.SnapshotLimits
 	Budget         *ledger.BudgetSetting // nil: no budget ceiling
 	Policy         policy.Document
 	PolicyBody     []byte

@@ -83,7 +83,7 @@ func (p *planner) snapshot(ctx context.Context, a ledger.Account, t Tenant, k Ke
 	principal := ledger.Principal(k.Digest.Principal())
 	doc := ledger.SnapshotDoc{
 		Account: a.ID, Slug: t.Slug, Key: k.ID, KeyName: k.Name, Status: a.Status, Class: a.Class,
-		Permissions: k.Permissions, PolicyRevision: t.PolicyRevision, ValidUntil: k.NotAfter,
+		Permissions: k.Permissions, PolicyRevision: t.PolicyRevision, ValidUntil: k.NotAfter, Limits: t.Instance,
 	}
 	stored, err := p.store.GetSnapshot(ctx, principal)
 	if fault.ReasonOf(err) == "SNAPSHOT_UNREADABLE" {

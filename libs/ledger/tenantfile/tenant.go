@@ -59,6 +59,7 @@ func (c *compiler) tenant(n *yaml.Node, path string) (t Tenant, ok bool) {
 	}
 	c.defaultModel(m, &doc)
 	c.limits(m, &t, &doc)
+	c.funding(m, &t, &doc)
 	t.Keys = c.credentials(m, t.Slug)
 	c.tokens(m, &t)
 	if len(c.faults) > 0 {
@@ -104,13 +105,6 @@ func (c *compiler) unbuilt(m mapping) {
 	}
 	if m.flag("require_idempotency_key", false) {
 		m.bad("require_idempotency_key", "is not supported yet: only false is accepted")
-	}
-	switch f := m.text("funding"); {
-	case !m.has("funding") || f == "reserved":
-	case f == "leased":
-		m.bad("funding", "leased is not supported yet: only reserved is accepted")
-	default:
-		m.bad("funding", "must be reserved")
 	}
 }
 

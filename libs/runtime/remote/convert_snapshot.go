@@ -51,6 +51,7 @@ func (p *parser) document(s *snapshotv1.Snapshot) ledger.SnapshotDoc {
 		ValidUntil: optionalAt(s.ValidUntilUnixNanos), //nolint:protogetter // absence is a value
 		Limits: ledger.SnapshotLimits{
 			MaxItemsPerRequest: s.GetLimits().GetMaxItemsPerRequest(), MaxConcurrent: int64(s.GetLimits().GetMaxConcurrentRequests()),
+			RequestsPerMinute: s.GetLimits().GetRequestsPerMinute(), TokensPerMinute: s.GetLimits().GetTokensPerMinute(),
 		},
 	}
 }

@@ -167,7 +167,7 @@ func TestEventsCarryWhatIsKnown(t *testing.T) {
 		s := w.writer.Stats()
 		w.want("accepted", s.Accepted, 3)
 		w.want("unbilled", s.Unbilled, 1)
-		w.want("depth", s.QueueDepth, 0)
+		w.want("depth", s.Unaccounted, 0)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestOutageLosesNothing(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		s := w.writer.Stats()
-		w.want("events waiting", s.QueueDepth, 3)
+		w.want("events waiting", s.Unaccounted, 3)
 		if s.IngestAge < 50*time.Second || s.Failures < 20 || s.Failures > 60 {
 			t.Errorf("%+v", s)
 		}
@@ -198,7 +198,7 @@ func TestOutageLosesNothing(t *testing.T) {
 		w.pass(5 * time.Second)
 		s = w.writer.Stats()
 		w.want("accepted", s.Accepted, int64(23-shed))
-		w.want("depth", s.QueueDepth, 0)
+		w.want("depth", s.Unaccounted, 0)
 		w.want("age", int64(s.IngestAge), 0)
 	})
 }
@@ -274,7 +274,7 @@ func TestOneFaultyEventHoldsUpNobody(t *testing.T) {
 		s := w.writer.Stats()
 		w.want("accepted", s.Accepted, 3)
 		w.want("refused", s.Rejected["refused"], 1)
-		w.want("depth", s.QueueDepth, 0)
+		w.want("depth", s.Unaccounted, 0)
 		counts := map[int64]int{}
 		for _, b := range w.sink.batches[1:] {
 			for _, e := range b {
@@ -317,7 +317,7 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		w.want("lost", w.writer.Stats().Lost, 5)
-		w.want("still there", w.writer.Stats().QueueDepth, 5)
+		w.want("still there", w.writer.Stats().Unaccounted, 5)
 	})
 }
 

@@ -337,6 +337,7 @@ type Stats struct {
 	Shed                              int64                            // requests refused because there was no room
 	Batches, Failures                 int64
 	QueueDepth, QueueCapacity         int64         // events waiting and room given out
+	Unaccounted                       int64         // of those, and of the batch that is being delivered
 	IngestAge                         time.Duration // how long the oldest event has waited; 0: none does
 }
 
@@ -354,7 +355,7 @@ func (w *Writer) Stats() Stats {
 		Accepted: w.stats.accepted.Load(), Duplicate: w.stats.duplicate.Load(), Unattributed: w.stats.unattributed.Load(),
 		Unbilled: w.stats.unbilled.Load(), Lost: w.stats.lost.Load(), Shed: w.stats.shed.Load(),
 		Batches: w.stats.batches.Load(), Failures: w.stats.failures.Load(),
-		QueueDepth: w.depth(), QueueCapacity: int64(w.queue.Capacity()), //nolint:gosec // at most 2^22
+		Unaccounted: w.depth(), QueueDepth: int64(w.queue.Reserved()), QueueCapacity: int64(w.queue.Capacity()), //nolint:gosec // at most 2^22
 		Rejected: map[ledger.RejectionReason]int64{},
 	}
 	if since := w.oldest.Load(); since != 0 {

@@ -223,6 +223,10 @@ func (s *Server) wireGateway(issuer *auth.Issuer, evidence *receipts.Service) er
 		ReservationTTL:     time.Duration(cfg.Ledger.LeaseSecs) * time.Second,
 		ReserveTimeout:     time.Duration(cfg.Ledger.TimeoutMS) * time.Millisecond,
 		MaxPendingClosings: cfg.Ledger.MaxPendingClosings,
+		Leases:             s.ledger,
+		Usage:              s.ledger,
+		Funding:            cfg.Leases.Funding(),
+		Accounting:         cfg.Leases.Accounting(),
 	})
 	if err != nil {
 		return err

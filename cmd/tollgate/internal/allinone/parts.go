@@ -147,8 +147,9 @@ func (s *Server) tenantsOptions(issuer *auth.Issuer) admin.TenantsOptions {
 		Store: s.ledger, Models: s.gateway.Models, Applied: s.gateway.Sync, Log: o.Log,
 		Compile: tenantfile.Options{
 			Issuer: issuer, LookupEnv: o.LookupEnv, Dir: o.ConfigDir, ReceiptsEnabled: cfg.Receipts.Enabled,
-			Split:       cfg.Ledger.QuotaSplit(),
-			TokenIssuer: cfg.Auth.TokenIssuer(),
+			Split:             cfg.Ledger.QuotaSplit(),
+			TokenIssuer:       cfg.Auth.TokenIssuer(),
+			ExpectedInstances: cfg.Governance.ExpectedInstances,
 			Defaults: tenantfile.Defaults{
 				RequestsPerMinute: limits.RequestsPerMinute, TokensPerMinute: limits.TokensPerMinute,
 				MaxConcurrentStreams: limits.MaxConcurrentStreams, MaxOutputTokens: limits.MaxOutputTokens,

@@ -32,6 +32,9 @@ type snapshot struct {
 	ValidUntil     int64                `json:"valid_until,string"` // unix nanoseconds, 0 = no end
 	MaxItems       int64                `json:"max_items_per_request"`
 	MaxConcurrent  int64                `json:"max_concurrent"`
+	// Absent when 0, as in documents that are older than them.
+	RequestsPerMinute int64 `json:"requests_per_minute,omitempty"`
+	TokensPerMinute   int64 `json:"tokens_per_minute,omitempty"`
 }
 
 // EncodeSnapshot gives the bytes to store.
@@ -41,6 +44,7 @@ func EncodeSnapshot(d ledger.SnapshotDoc) ([]byte, error) {
 		Status: d.Status, Class: d.Class, Permissions: d.Permissions,
 		PolicyRevision: hex.EncodeToString(d.PolicyRevision[:]), ValidUntil: nanos(d.ValidUntil),
 		MaxItems: d.Limits.MaxItemsPerRequest, MaxConcurrent: d.Limits.MaxConcurrent,
+		RequestsPerMinute: d.Limits.RequestsPerMinute, TokensPerMinute: d.Limits.TokensPerMinute,
 	})
 }
 
@@ -66,7 +70,10 @@ func DecodeSnapshot(b []byte) (ledger.SnapshotDoc, error) {
 		Account: s.Account, Slug: s.Slug, Key: s.Key, KeyName: s.KeyName,
 		Status: s.Status, Class: s.Class, Permissions: s.Permissions,
 		PolicyRevision: [32]byte(revision), ValidUntil: instant(s.ValidUntil),
-		Limits: ledger.SnapshotLimits{MaxItemsPerRequest: s.MaxItems, MaxConcurrent: s.MaxConcurrent},
+		Limits: ledger.SnapshotLimits{
+			MaxItemsPerRequest: s.MaxItems, MaxConcurrent: s.MaxConcurrent,
+			RequestsPerMinute: s.RequestsPerMinute, TokensPerMinute: s.TokensPerMinute,
+		},
 	}, nil
 }
 

@@ -15,7 +15,7 @@ func doc() ledger.SnapshotDoc {
 		Account: ident.Account("acme"), Slug: "acme", Key: ident.Key("acme", "main"), KeyName: "main",
 		Status: ledger.StatusActive, Class: ledger.Assured, Permissions: 1 << 63, PolicyRevision: [32]byte{1, 2},
 		ValidUntil: time.Date(2027, 1, 1, 0, 0, 0, 123, time.UTC),
-		Limits:     ledger.SnapshotLimits{MaxItemsPerRequest: 5, MaxConcurrent: 6},
+		Limits:     ledger.SnapshotLimits{MaxItemsPerRequest: 5, MaxConcurrent: 6, RequestsPerMinute: 7, TokensPerMinute: 8},
 	}
 }
 

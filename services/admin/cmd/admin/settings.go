@@ -75,6 +75,7 @@ func (a *authSettings) validate() error {
 type governanceSettings struct {
 	RequireModelAllowlist bool           `config:"require_model_allowlist"`
 	OnMaxTokensExceeded   string         `config:"on_max_tokens_exceeded"` // clamp | reject
+	ExpectedInstances     int64          `config:"expected_instances"`     // gateways that share a leased tenant's limits
 	DefaultLimits         limitsSettings `config:"default_limits"`
 }
 
@@ -100,7 +101,7 @@ func defaults() settings {
 		Registry: registrySettings{HotReload: true, ReloadIntervalMS: 5_000},
 		Auth:     authSettings{IssuerSecretFile: "issuer.secret", Mode: authKeys},
 		Governance: governanceSettings{
-			RequireModelAllowlist: d.RequireModelAllowlist, OnMaxTokensExceeded: string(d.OnMaxTokensExceeded),
+			RequireModelAllowlist: d.RequireModelAllowlist, OnMaxTokensExceeded: string(d.OnMaxTokensExceeded), ExpectedInstances: 1,
 			DefaultLimits: limitsSettings{
 				RequestsPerMinute: d.RequestsPerMinute, TokensPerMinute: d.TokensPerMinute, MaxConcurrentStreams: d.MaxConcurrentStreams,
 				MaxOutputTokens: d.MaxOutputTokens, DailyBudgetNanoUSD: d.DailyBudgetNanoUSD, MaxMessages: d.MaxMessages, MaxPromptChars: d.MaxPromptChars,
@@ -132,6 +133,9 @@ func (s *settings) Validate() error {
 		if f.n < f.low || f.n > f.high {
 			faults = append(faults, fmt.Errorf("%s: must be %d to %d, not %d", f.key, f.low, f.high, f.n))
 		}
+	}
+	if n := s.Governance.ExpectedInstances; n < 1 || n > tenantfile.MaxInstances {
+		faults = append(faults, fmt.Errorf("governance.expected_instances: must be between 1 and %d, not %d", tenantfile.MaxInstances, n))
 	}
 	if on := policy.OnExceeded(s.Governance.OnMaxTokensExceeded); on != policy.Clamp && on != policy.Reject {
 		faults = append(faults, fmt.Errorf("governance.on_max_tokens_exceeded: must be %s or %s, not %q", policy.Clamp, policy.Reject, on))

@@ -33,7 +33,8 @@ func (s *settings) tenants(h *process.Host, store tenantfile.Store) (*admin.Tena
 		Path: path, Store: store, Log: h.Log,
 		Compile: tenantfile.Options{
 			Issuer: issuer, LookupEnv: h.LookupEnv, Dir: h.ConfigDir, ReceiptsEnabled: s.Receipts.Enabled,
-			TokenIssuer: s.Auth.tokenIssuer(),
+			TokenIssuer:       s.Auth.tokenIssuer(),
+			ExpectedInstances: s.Governance.ExpectedInstances,
 			Defaults: tenantfile.Defaults{
 				RequestsPerMinute: limits.RequestsPerMinute, TokensPerMinute: limits.TokensPerMinute,
 				MaxConcurrentStreams: limits.MaxConcurrentStreams, MaxOutputTokens: limits.MaxOutputTokens,

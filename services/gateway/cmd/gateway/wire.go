@@ -40,6 +40,10 @@ func (s *settings) wire(h *process.Host) (*gateway.Component, *remote.Client, er
 		ReservationTTL:     time.Duration(s.Ledger.LeaseSecs) * time.Second,
 		ReserveTimeout:     time.Duration(s.Ledger.TimeoutMS) * time.Millisecond,
 		MaxPendingClosings: s.Ledger.MaxPendingClosings,
+		Leases:             neighbours,
+		Usage:              neighbours,
+		Funding:            s.Leases.Funding(),
+		Accounting:         s.Leases.Accounting(),
 	})
 	if err != nil {
 		return nil, nil, err

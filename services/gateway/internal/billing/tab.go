@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/admission"
+	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/libs/runtime/usage"
 )
 
 // A Closing hands the end of a reservation to whoever makes it durable; it
@@ -15,11 +17,20 @@ type Closing interface {
 	Close(c ledger.Close) bool
 }
 
-// A Tab is one admitted request: its open reservation and its place on this
-// instance. It ends in exactly one Close.
+// A Recorder takes what a leased request used, around its Done; *usage.Writer
+// is one.
+type Recorder interface {
+	Describe(request ident.ID, n usage.Note)
+	Recorded(request ident.ID, emitted bool)
+}
+
+// A Tab is one admitted request: what funds it and its place on this instance.
+// It ends in exactly one Close, which ends its reservation, or, when a lease
+// funds it, emits its charge.
 type Tab struct {
-	grant   ledger.Grant
-	closing Closing
+	grant    ledger.Grant
+	closing  Closing  // nil if a lease funds it
+	recorder Recorder // nil if a reservation does
 
 	mu        sync.Mutex // guards everything below
 	ready     admission.Ready
@@ -33,7 +44,16 @@ func NewTab(g ledger.Grant, c Closing, r admission.Ready) *Tab {
 	return &Tab{grant: g, closing: c, ready: r}
 }
 
-// Grant is the reservation as it was granted.
+// NewLeasedTab opens the tab of a request that a lease funds, admitted with a
+// quote of units.
+func NewLeasedTab(request ident.ID, units int64, r Recorder, ready admission.Ready) *Tab {
+	// What is left of an instance's limits isn't known without taking from it.
+	none := ledger.LimitsLeft{Requests: -1, Tokens: -1, RequestsLimit: -1, TokensLimit: -1}
+	return &Tab{grant: ledger.Grant{Request: request, Granted: units, Left: none}, recorder: r, ready: ready}
+}
+
+// Grant is what is held for the request: its reservation as it was granted, or
+// its share of a lease.
 func (t *Tab) Grant() ledger.Grant { return t.grant }
 
 // Open says whether the tab still has to be closed.
@@ -58,8 +78,7 @@ func (t *Tab) Commit(now time.Time) error {
 }
 
 // Close ends the request with bill b, whatever stage it is in: the instance's
-// place is free and the reservation's end is on its way to the ledger when it
-// returns. The first Close wins; it reports whether this was it.
+// place is free and its end is on its way to the ledger when it returns. The first Close wins; it reports whether this was it.
 func (t *Tab) Close(b Bill) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,6 +87,9 @@ func (t *Tab) Close(b Bill) bool {
 	}
 	t.closed = true
 	t.settle(b)
+	if t.closing == nil {
+		return true
+	}
 	c := ledger.Close{Outcome: b.Outcome, Dimensions: b.Dimensions}
 	if b.Outcome == ledger.Settled {
 		c.Units = b.Units
@@ -97,8 +119,8 @@ func (t *Tab) Durable(ctx context.Context) {
 }
 
 // settle ends the stage on this instance. What it fails with is misuse or a
-// sweep that came first; the reservation is closed in any case, and the engine
-// counts both.
+// sweep that came first; the reservation is closed in any case, or the charge
+// emitted, and the engine counts both.
 func (t *Tab) settle(b Bill) {
 	if !t.started {
 		_ = t.ready.Cancel()
@@ -107,5 +129,11 @@ func (t *Tab) settle(b Bill) {
 	if b.Outcome != ledger.Full && b.Units >= 0 {
 		_ = t.committed.Settle(admission.CostUnits(b.Units))
 	}
-	_, _ = t.committed.Done()
+	if t.recorder == nil {
+		_, _ = t.committed.Done()
+		return
+	}
+	t.recorder.Describe(t.grant.Request, usage.Note{Dimensions: b.Dimensions, Unbilled: b.Outcome == ledger.Released})
+	_, err := t.committed.Done()
+	t.recorder.Recorded(t.grant.Request, err == nil)
 }

@@ -129,7 +129,7 @@ func (x *Exchange) govern() *refusal.Refusal {
 	}
 	if err := x.tab.Commit(x.c.Clock.Now()); err != nil {
 		x.close(billing.Refused)
-		return x.unproven(govern.Unusable(err))
+		return x.unproven(x.caller.Unusable(err))
 	}
 	return nil
 }

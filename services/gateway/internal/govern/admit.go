@@ -18,6 +18,9 @@ import (
 // Admit takes capacity, room for the closing, and the reservation, in this
 // order, and gives the open tab. A refusal has given all of it back.
 func (d *Door) Admit(ctx context.Context, c *Caller, id ident.ID, p *Prepared, now func() time.Time) (*billing.Tab, *refusal.Refusal) {
+	if c.Policy.Leased() {
+		return d.lease(ctx, c, id, p, now)
+	}
 	capacity, denial := c.Request.AcquirePermit(d.Gate)
 	if denial.Denied() {
 		return nil, denied(denial)
@@ -135,7 +138,10 @@ func rate(r *ledger.Refusal, unit string, now time.Time) *refusal.Refusal {
 }
 
 // Unusable turns the failure of a commit into a refusal: nothing has run.
-func Unusable(err error) *refusal.Refusal {
+func (c *Caller) Unusable(err error) *refusal.Refusal {
+	if d, ok := admission.DenialOf(err); ok && c.Policy.Leased() && d.Reason == admission.FundingExpiredAtStart {
+		return refusal.New(refusal.QuotaUnavailable, quotaUnavailable).After(quotaRetry)
+	}
 	if d, ok := admission.DenialOf(err); ok {
 		return denied(d)
 	}

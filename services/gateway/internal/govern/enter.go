@@ -160,13 +160,28 @@ func denied(d admission.Denial) *refusal.Refusal {
 		return refusal.New(refusal.LimitExceeded, "the prompt and max_tokens together exceed the tokens allowed in one request")
 	case admission.CostOverflow:
 		return refusal.New(refusal.InvalidParameter, "max_tokens: the request's worst-case cost is out of range")
-	case admission.LeaseExpired, admission.LeaseExhausted, admission.FundingExpiredAtStart:
-		return refusal.Because(refusal.LedgerUnavailable, "the reservation could not be used in time; nothing is charged; retry", &admission.Refused{Denial: d}).After(time.Second)
+	case admission.LeaseExpired, admission.LeaseExhausted:
+		if d.Level == admission.LevelWorkload { // the request's own grant
+			return unused(d)
+		}
+		return refusal.New(refusal.QuotaUnavailable, quotaUnavailable).After(quotaRetry)
+	case admission.FundingExpiredAtStart:
+		return unused(d)
+	case admission.LeaseUnavailable:
+		return refusal.New(refusal.QuotaUnavailable, quotaUnavailable).After(quotaRetry)
+	case admission.AccountingBackpressure:
+		return refusal.Because(refusal.LedgerBacklog, "too many finished requests wait to be written; retry shortly", &admission.Refused{Denial: d}).After(time.Second)
 	case admission.UnpricedOperation, admission.RateLimited, admission.RequestRateLimited, admission.ConcurrencyLimited,
-		admission.UnpriceableUnderLimits, admission.LeaseUnavailable, admission.OverageCapExhausted, admission.AccountingBackpressure,
+		admission.UnpriceableUnderLimits, admission.OverageCapExhausted,
 		admission.OverageCapTemporarilyExhausted, admission.OverageCommitInProgress, admission.EmptyWorkload,
 		admission.BalanceExhausted, admission.BalanceInsufficient, admission.ItemRateLimited:
 	}
-	// The others belong to leased traffic, which this gateway does not carry.
+	// The others are those of policies that this gateway does not publish, or
+	// have been dealt with by leaseDenied.
 	return refusal.Because(refusal.Internal, "the request failed inside the gateway", &admission.Refused{Denial: d})
+}
+
+// unused says that what was granted for the request lapsed before it ran.
+func unused(d admission.Denial) *refusal.Refusal {
+	return refusal.Because(refusal.LedgerUnavailable, "what was reserved could not be used in time; nothing is charged; retry", &admission.Refused{Denial: d}).After(time.Second)
 }

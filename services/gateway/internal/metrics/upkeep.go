@@ -36,15 +36,19 @@ func Upkeep(m metric.Meter, instance func() runtime.Stats) error {
 		func(r runtime.Stats) int64 { return r.AmbiguousReserves })
 	counter("gw_ledger_unbilled_nano_usd_total", "Nano-USD that nobody pays: closed after a sweep or a tombstone.",
 		func(r runtime.Stats) int64 { return r.UnbilledUnits })
+	leased(counter, gauge)
+	reasons, err := labelled(m)
+	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		r := instance()
 		for _, x := range readings {
 			o.ObserveInt64(x.to, x.value(r))
 		}
+		reasons.observe(o, r)
 		return nil
-	}, read...)
+	}, append(read, reasons.refused, reasons.rejected)...)
 	return err
 }

@@ -168,6 +168,12 @@ func toWireSnapshot(s ledger.Snapshot) *snapshotv1.Snapshot {
 		ceiling := uint32(min(n, 1<<32-1)) //nolint:gosec // bounded in the same expression
 		out.Limits.MaxConcurrentRequests = &ceiling
 	}
+	if n := d.Limits.RequestsPerMinute; n > 0 {
+		out.Limits.RequestsPerMinute = &n
+	}
+	if n := d.Limits.TokensPerMinute; n > 0 {
+		out.Limits.TokensPerMinute = &n
+	}
 	if d.PolicyRevision != [32]byte{} {
 		out.PolicyRevision = hex.EncodeToString(d.PolicyRevision[:])
 	}

@@ -384,8 +384,12 @@ type InstanceLimits struct {
 	MaxConcurrentRequests *uint32 `protobuf:"varint,5,opt,name=max_concurrent_requests,json=maxConcurrentRequests,proto3,oneof" json:"max_concurrent_requests,omitempty"`
 	// Requests of the principal at once; needs the account's and is at most that.
 	PrincipalMaxConcurrentRequests *uint32 `protobuf:"varint,6,opt,name=principal_max_concurrent_requests,json=principalMaxConcurrentRequests,proto3,oneof" json:"principal_max_concurrent_requests,omitempty"`
-	unknownFields                  protoimpl.UnknownFields
-	sizeCache                      protoimpl.SizeCache
+	// Requests per minute, of which a minute's may be used at once after a pause.
+	RequestsPerMinute *int64 `protobuf:"varint,7,opt,name=requests_per_minute,json=requestsPerMinute,proto3,oneof" json:"requests_per_minute,omitempty"`
+	// Items (tokens) per minute, likewise.
+	TokensPerMinute *int64 `protobuf:"varint,8,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *InstanceLimits) Reset() {
@@ -456,6 +460,20 @@ func (x *InstanceLimits) GetMaxConcurrentRequests() uint32 {
 func (x *InstanceLimits) GetPrincipalMaxConcurrentRequests() uint32 {
 	if x != nil && x.PrincipalMaxConcurrentRequests != nil {
 		return *x.PrincipalMaxConcurrentRequests
+	}
+	return 0
+}
+
+func (x *InstanceLimits) GetRequestsPerMinute() int64 {
+	if x != nil && x.RequestsPerMinute != nil {
+		return *x.RequestsPerMinute
+	}
+	return 0
+}
+
+func (x *InstanceLimits) GetTokensPerMinute() int64 {
+	if x != nil && x.TokensPerMinute != nil {
+		return *x.TokensPerMinute
 	}
 	return 0
 }
@@ -1844,18 +1862,22 @@ const file_tollgate_snapshot_v1_snapshot_proto_rawDesc = "" +
 	"\x04mode\x12\x05\xbaH\x02\b\x01\"\b\n" +
 	"\x06Strict\">\n" +
 	"\aElastic\x123\n" +
-	"\x11overage_cap_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x0foverageCapUnits\"\xbe\x06\n" +
+	"\x11overage_cap_units\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02 \x00R\x0foverageCapUnits\"\xe4\a\n" +
 	"\x0eInstanceLimits\x12?\n" +
 	"\x15max_items_per_request\x18\x01 \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x00R\x12maxItemsPerRequest\x88\x01\x01\x12<\n" +
 	"\tcost_rate\x18\x02 \x01(\v2\x1f.tollgate.snapshot.v1.RateLimitR\bcostRate\x12<\n" +
 	"\titem_rate\x18\x03 \x01(\v2\x1f.tollgate.snapshot.v1.RateLimitR\bitemRate\x12B\n" +
 	"\frequest_rate\x18\x04 \x01(\v2\x1f.tollgate.snapshot.v1.RateLimitR\vrequestRate\x12D\n" +
 	"\x17max_concurrent_requests\x18\x05 \x01(\rB\a\xbaH\x04*\x02 \x00H\x01R\x15maxConcurrentRequests\x88\x01\x01\x12W\n" +
-	"!principal_max_concurrent_requests\x18\x06 \x01(\rB\a\xbaH\x04*\x02 \x00H\x02R\x1eprincipalMaxConcurrentRequests\x88\x01\x01:\xaf\x02\xbaH\xab\x02\x1a\xa8\x02\n" +
+	"!principal_max_concurrent_requests\x18\x06 \x01(\rB\a\xbaH\x04*\x02 \x00H\x02R\x1eprincipalMaxConcurrentRequests\x88\x01\x01\x12<\n" +
+	"\x13requests_per_minute\x18\a \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x03R\x11requestsPerMinute\x88\x01\x01\x128\n" +
+	"\x11tokens_per_minute\x18\b \x01(\x03B\a\xbaH\x04\"\x02 \x00H\x04R\x0ftokensPerMinute\x88\x01\x01:\xaf\x02\xbaH\xab\x02\x1a\xa8\x02\n" +
 	"1instance_limits.principal_max_concurrent_requests\x12Sprincipal_max_concurrent_requests needs max_concurrent_requests and is at most that\x1a\x9d\x01!has(this.principal_max_concurrent_requests) || (has(this.max_concurrent_requests) && this.principal_max_concurrent_requests <= this.max_concurrent_requests)B\x18\n" +
 	"\x16_max_items_per_requestB\x1a\n" +
 	"\x18_max_concurrent_requestsB$\n" +
-	"\"_principal_max_concurrent_requests\"^\n" +
+	"\"_principal_max_concurrent_requestsB\x16\n" +
+	"\x14_requests_per_minuteB\x14\n" +
+	"\x12_tokens_per_minute\"^\n" +
 	"\tRateLimit\x12,\n" +
 	"\n" +
 	"per_second\x18\x01 \x01(\x03B\r\xbaH\n" +

@@ -114,6 +114,7 @@ type build struct {
 	reservations func(ledger.Reservations) ledger.Reservations
 	refresh      time.Duration
 	opened       func(gateway.Config)
+	gate         *gate // between the gateway and leases
 }
 
 func withReservations(wrap func(ledger.Reservations) ledger.Reservations) option {
@@ -158,7 +159,7 @@ func setup(t testing.TB, opts ...option) *world {
 	if b.cfg.Auth.TokenIssuer() != "" {
 		narrow, poor = "    jwt_scopes: [models:read]\n", "    jwt_scopes: []\n"
 	}
-	file := strings.NewReplacer("@narrow@", narrow, "@poor@", poor).Replace(tenants)
+	file := strings.NewReplacer("@narrow@", narrow, "@poor@", poor).Replace(tenants + leasedTenants)
 	compiled, err := tenantfile.Load([]byte(file), "tenants.yaml", tenantfile.Options{
 		Defaults: tenantfile.ContractDefaults(), Issuer: issuer, LookupEnv: os.LookupEnv, ReceiptsEnabled: true,
 		TokenIssuer: b.cfg.Auth.TokenIssuer(),
@@ -172,7 +173,12 @@ func setup(t testing.TB, opts ...option) *world {
 	if b.reservations != nil {
 		reservations = b.reservations(w.ledger)
 	}
+	if b.gate == nil {
+		b.gate = &gate{}
+	}
+	b.gate.world = w
 	w.runtime, err = runtime.New(runtime.Options{
+		Leases: b.gate, Usage: b.gate, Funding: b.cfg.Leases.Funding(), Accounting: b.cfg.Leases.Accounting(),
 		Snapshots: w.ledger, Keys: w.ledger, Changes: w.ledger, Policies: w.ledger, Reservations: reservations, RefreshInterval: b.refresh,
 		Engine: w.engine, Issuer: issuer, Clock: b.clock, Log: log, ReserveTimeout: 10 * time.Second,
 	})

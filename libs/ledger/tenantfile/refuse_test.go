@@ -45,7 +45,6 @@ var refused = map[string]struct{ text, want string }{
 	"folding":                {more("folding: {}"), "t:5: tenants[0].folding is not supported yet"},
 	"required key":           {more("require_idempotency_key: true"), "t:5: tenants[0].require_idempotency_key is not supported yet"},
 	"leased, receipts":       {more("funding: leased\n  receipts: true"), "t:5: tenants[0].funding leased excludes receipts"},
-	"leased, no budget":      {more("funding: leased"), "t:5: tenants[0].funding leased needs a daily_budget_nano_usd"},
 	"funding":                {more("funding: credit"), "t:5: tenants[0].funding must be reserved or leased"},
 	"null funding":           {more("funding:"), "t:5: tenants[0].funding must be text"},
 	"globs":                  {more("allowed_models: groq/*"), "t:5: tenants[0].allowed_models must be a list"},

@@ -212,8 +212,10 @@ func (w *Writer) flush(ctx context.Context) bool {
 // draw makes sure that there is a batch, and says whether there is one.
 func (w *Writer) draw() bool {
 	for len(w.batch) == 0 {
+		w.parked.Store(1) // at least, so that what is being drawn is never out of both counts
 		n := w.queue.Drain(w.drawn)
 		if n == 0 {
+			w.parked.Store(0)
 			w.oldest.Store(0)
 			return false
 		}

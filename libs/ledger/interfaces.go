@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
@@ -170,6 +171,21 @@ type SweepReport struct {
 	More    bool  // the batch was full: run again at once
 	Waiting bool  // the lapse sweep is giving cut-off owners time
 	Claims  int   // idempotency claims deleted with their answers, counted in Done too (prune)
+}
+
+// Count adds rows and units that a part of the pass handled. A sum over many
+// accounts may be more than a number holds: it stays at the largest one.
+func (r *SweepReport) Count(done int, units, expired int64) {
+	r.Done += done
+	r.Units = capped(r.Units, units)
+	r.Expired = capped(r.Expired, expired)
+}
+
+func capped(x, y int64) int64 {
+	if total, ok := sum(x, y); ok {
+		return total
+	}
+	return math.MaxInt64
 }
 
 // Retention is how long closed things are kept.

@@ -20,12 +20,14 @@ import (
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/sqlite"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
+	"github.com/tollgate-platform/tollgate/libs/testkit/pgtest"
 	"github.com/tollgate-platform/tollgate/tests/internal/process"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	process.Clean()
+	pgtest.StopShared()
 	os.Exit(code)
 }
 

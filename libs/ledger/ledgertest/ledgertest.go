@@ -6,6 +6,10 @@
 // second to midnight, at the very instant of a lapse. Guarantees about what is
 // stored are checked against rows: through Conservation, which recomputes the
 // equation, and through Fixture.Dump, which is every row.
+//
+// Beside the suite, Run, there are Model, which compares random histories with
+// an oracle step by step and breaks transactions off in the middle, and Upgrade,
+// which fills the schema of every earlier version and opens it.
 package ledgertest
 
 import (
@@ -66,6 +70,7 @@ func Run(t *testing.T, open func(t *testing.T, c *clock.Manual) Fixture) {
 		{"audit", audits()},
 		{"input", inputs()},
 		{"conservation", conservation()},
+		{"extremes", extremes()},
 		{"concurrency", concurrency()},
 		{"availability", availability()},
 	} {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
 
@@ -21,6 +22,7 @@ func periods() []guarantee {
 		{"the sweep is bounded and takes the most overdue first", rollBounded},
 		{"closing rolls a due account first", rollInClose},
 		{"administration rolls a due account first", rollInAdmin},
+		{"the roll stands though the change is refused, and isn't in its receipt", rollBeforeAdmin},
 		{"a month rolls on the first", rollMonth},
 		{"an account made at the boundary rolls at the next one", rollMadeAtBoundary},
 	}
@@ -186,6 +188,34 @@ func rollMonth(w *world) {
 	w.Clock.Advance(time.Nanosecond)
 	same(w, "rolled", w.roll().Done, 1)
 	w.has(acme.id, sums{balance: 100, allowance: 100, deposited: 200, usage: 30, expired: 70})
+}
+
+func rollBeforeAdmin(w *world) {
+	for name, c := range map[string]struct {
+		units int64
+		err   fault.Kind
+	}{"withdrawn": {7, 0}, "refused": {151, fault.Conflict}} {
+		w.Clock.Set(midnight().Add(-time.Hour))
+		acme := w.mixed("acme-" + name)
+		w.Clock.Set(midnight())
+		got, err := w.Ledger.Withdraw(w.Context(), w.operator(), acme.id, c.units, "refund")
+		left, gone := int64(150), int64(0)
+		if c.err != 0 {
+			w.wantKind(err, c.err, name)
+		} else {
+			w.must(err)
+			left, gone = left-c.units, c.units
+			same(w, "before", sumsOf(got.Before), sums{balance: 150, allowance: 100, deposited: 250, expired: 100})
+			same(w, "after", sumsOf(got.After), sumsOf(w.account(acme.id)))
+		}
+		w.has(acme.id, sums{balance: left, allowance: 100, deposited: 250, expired: 100, withdrawn: gone})
+	}
+	w.Clock.Set(midnight().Add(-time.Hour))
+	acme := w.mixed("acme")
+	w.Clock.Set(midnight())
+	_, err := w.Ledger.SetLimits(w.Context(), w.operator(), acme.id, ledger.Limits{})
+	w.must(err)
+	w.has(acme.id, sums{balance: 150, allowance: 100, deposited: 250, expired: 100})
 }
 
 func rollMadeAtBoundary(w *world) {

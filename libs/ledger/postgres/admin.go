@@ -202,7 +202,11 @@ func (e *Engine) SetBudget(ctx context.Context, by ledger.Actor, account ident.I
 				if err := decide.CheckBudget(b); err != nil {
 					return err
 				}
-				var err error
+				last, err := e.q.DayLast(ctx, tx, a.N)
+				if err != nil {
+					return err
+				}
+				now = decide.ScheduleAt(now, last)
 				settled, err = e.q.SettledSince(ctx, tx, pgq.SettledSinceParams{
 					AccountN: a.N, Day: decide.Day(decide.PeriodStart(b.Period, now)),
 				})

@@ -255,16 +255,14 @@ func (e *Engine) reclaimGroup(ctx context.Context, l int, cutoff int64, accounts
 					continue
 				}
 				if done {
-					part.Done++
-					part.Units += forfeited
+					part.Count(1, forfeited, 0)
 				}
 			}
 			return nil
 		}))
 	})
 	if err == nil {
-		report.Done += part.Done
-		report.Units += part.Units
+		report.Count(part.Done, part.Units, part.Expired)
 	}
 	return err
 }

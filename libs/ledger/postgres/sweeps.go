@@ -101,9 +101,9 @@ const groupRows = 256
 func (e *Engine) lapse(ctx context.Context, l int, cutoff int64, accounts, requests []ident.ID, report *ledger.SweepReport) error {
 	for len(requests) > 0 {
 		n := min(groupRows, len(requests))
-		done, units := 0, int64(0)
+		var part ledger.SweepReport
 		err := e.sweepGroup(ctx, l, cutoff, accounts[:n], requests[:n], func(d *deck) error {
-			done, units = 0, 0
+			part = ledger.SweepReport{}
 			for _, id := range requests[:n] {
 				r := d.state.Reservation(id)
 				if r == nil {
@@ -116,8 +116,7 @@ func (e *Engine) lapse(ctx context.Context, l int, cutoff int64, accounts, reque
 					continue
 				}
 				if lapsed {
-					done++
-					units += billed
+					part.Count(1, billed, 0)
 				}
 			}
 			return nil
@@ -125,8 +124,7 @@ func (e *Engine) lapse(ctx context.Context, l int, cutoff int64, accounts, reque
 		if err != nil {
 			return err
 		}
-		report.Done += done
-		report.Units += units
+		report.Count(part.Done, part.Units, part.Expired)
 		accounts, requests = accounts[n:], requests[n:]
 	}
 	return nil
@@ -192,17 +190,13 @@ func (e *Engine) rollGroup(ctx context.Context, l int, now int64, ids []ident.ID
 				continue
 			}
 			if r := d.state.Roll(a); r.Rolled {
-				part.Done++
-				part.Units += r.Deposited
-				part.Expired += r.Expired
+				part.Count(1, r.Deposited, r.Expired)
 			}
 		}
 		return nil
 	})
 	if err == nil {
-		report.Done += part.Done
-		report.Units += part.Units
-		report.Expired += part.Expired
+		report.Count(part.Done, part.Units, part.Expired)
 	}
 	return err
 }

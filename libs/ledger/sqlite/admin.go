@@ -85,8 +85,9 @@ func (l *Ledger) mustBeNew(ctx context.Context, tx *session, a *decide.Account) 
 	return fault.New(fault.Conflict, "ACCOUNT_EXISTS", "slug: an account with this slug or id exists")
 }
 
-// change runs one mutation of an account with its republication and its audit
-// row. A mutation that leaves the account as it was writes nothing.
+// change rolls a due account and runs one mutation of it with its republication
+// and its audit row. The roll stands though the mutation is refused, and isn't
+// part of the receipt. A mutation that changes nothing has no audit row.
 func (l *Ledger) change(ctx context.Context, by ledger.Actor, id ident.ID, what record,
 	mutate func(ctx context.Context, tx *session, a *decide.Account, now int64) error,
 ) (ledger.Change, error) {
@@ -96,24 +97,35 @@ func (l *Ledger) change(ctx context.Context, by ledger.Actor, id ident.ID, what 
 	if err := decide.CheckReason(what.reason); err != nil {
 		return ledger.Change{}, err
 	}
-	var c ledger.Change
+	var (
+		c       ledger.Change
+		refused error
+	)
 	err := l.alone(ctx, func(ctx context.Context, tx *session) error {
 		now := l.now()
 		a, err := l.findAccount(ctx, tx, id)
 		if err != nil {
 			return err
 		}
+		rolled := decide.RollDue(a, now).Rolled
 		before := *a
 		c = ledger.Change{Before: a.Domain(), After: a.Domain()}
 		if err := mutate(ctx, tx, a, now); err != nil {
-			return err
+			if _, ok := errors.AsType[*fault.Error](err); !ok {
+				return err
+			}
+			refused = err
+			*a = before
 		}
-		if *a == before {
+		if *a == before && !rolled {
 			return nil
 		}
 		c.After = a.Domain()
 		if err := l.queries.AccountSet(ctx, tx, toRowSet(a)); err != nil {
 			return err
+		}
+		if *a == before {
+			return nil
 		}
 		if a.Status != before.Status || a.Class != before.Class {
 			if c.Republished, c.Unreadable, err = l.republish(ctx, tx, a); err != nil {
@@ -124,6 +136,9 @@ func (l *Ledger) change(ctx context.Context, by ledger.Actor, id ident.ID, what 
 		what.before, what.after = document.AuditAccount(c.Before), document.AuditAccount(c.After)
 		return l.audit(ctx, tx, by, now, what)
 	})
+	if err == nil {
+		err = refused
+	}
 	if err != nil {
 		return ledger.Change{}, err
 	}
@@ -157,7 +172,11 @@ func (l *Ledger) SetBudget(ctx context.Context, by ledger.Actor, account ident.I
 		func(ctx context.Context, tx *session, a *decide.Account, now int64) error {
 			var settled int64
 			if b != nil {
-				var err error
+				last, err := l.queries.DayLast(ctx, tx, a.N)
+				if err != nil {
+					return err
+				}
+				now = decide.ScheduleAt(now, last)
 				since := decide.Day(decide.PeriodStart(b.Period, now))
 				if settled, err = l.queries.DaySum(ctx, tx, liteq.DaySumParams{AccountN: a.N, Since: since}); err != nil {
 					return err

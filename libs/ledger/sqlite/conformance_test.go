@@ -44,24 +44,8 @@ func TestConformance(t *testing.T) {
 // the one counts passes, the other isn't ours.
 func dump(t *testing.T, l *Ledger) string {
 	t.Helper()
-	var tables []string
-	rows, err := l.reader.db.QueryContext(t.Context(), "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'tollgate_schema_version' ORDER BY name")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		tables = append(tables, name)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
 	var out strings.Builder
-	for _, table := range tables {
+	for _, table := range tableNames(t, l.reader.db) {
 		fmt.Fprintf(&out, "== %s\n%s", table, dumpTable(t, l, table))
 	}
 	return out.String()

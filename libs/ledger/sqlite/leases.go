@@ -182,8 +182,7 @@ func (l *Ledger) ReclaimLeases(ctx context.Context, limit int) (ledger.SweepRepo
 				continue
 			}
 			if done {
-				report.Done++
-				report.Units += forfeited
+				report.Count(1, forfeited, 0)
 			}
 		}
 		report.More = len(rows) == limit && report.Done > 0 // rows that can't be ended don't make it run for ever

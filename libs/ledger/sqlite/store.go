@@ -24,7 +24,19 @@ type store struct {
 	missed   map[string]struct{} // asked for inside a transaction, not prepared yet
 
 	stuck atomic.Int64 // connections closed because they were still inside a transaction
+
+	// breaks has transactions break off, in tests; nil in production.
+	breaks func(at breakpoint) error
 }
+
+// breakpoint is an instant of a transaction: before its nth statement, from 1,
+// or around its commit.
+type breakpoint int
+
+const (
+	committing breakpoint = 0
+	committed  breakpoint = -1
+)
 
 var (
 	_ liteq.DBTX = (*store)(nil)
@@ -177,9 +189,30 @@ type session struct {
 	ended     bool
 	bound     map[string]*sql.Stmt
 	published bool // the transaction advanced the revision
+	asked     breakpoint // statements so far
 }
 
-func (s *session) commit() error { return s.end(s.tx.Commit) }
+func (s *session) commit() error {
+	if err := s.reach(committing); err != nil {
+		return err
+	}
+	if err := s.end(s.tx.Commit); err != nil {
+		return err
+	}
+	return s.reach(committed)
+}
+
+// reach breaks the transaction off, where a test wants that.
+func (s *session) reach(at breakpoint) error {
+	if s.store.breaks == nil {
+		return nil
+	}
+	err := s.store.breaks(at)
+	if err != nil {
+		s.rollback()
+	}
+	return err
+}
 
 // rollback does nothing after a commit. Its own failure has no taker: the
 // connection is then closed.
@@ -196,6 +229,10 @@ func (s *session) end(how func() error) error {
 }
 
 func (s *session) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	s.asked++
+	if err := s.reach(s.asked); err != nil {
+		return nil, err
+	}
 	if stmt := s.bound[query]; stmt != nil {
 		return stmt, nil
 	}

@@ -86,8 +86,7 @@ func (l *Ledger) lapse(ctx context.Context, tx *session, now int64, limit int) (
 			continue
 		}
 		if done {
-			report.Done++
-			report.Units += units
+			report.Count(1, units, 0)
 		}
 	}
 	report.More = report.More && report.Done > 0 // rows that can't be swept don't make it run for ever
@@ -113,9 +112,7 @@ func (l *Ledger) RollDuePeriods(ctx context.Context, limit int) (ledger.SweepRep
 			if err := l.queries.AccountMove(ctx, tx, toRowMove(a)); err != nil {
 				return err
 			}
-			report.Done++
-			report.Units += roll.Deposited
-			report.Expired += roll.Expired
+			report.Count(1, roll.Deposited, roll.Expired)
 		}
 		report.More = len(rows) == limit
 		return nil

@@ -132,6 +132,10 @@ LIMIT @max_rows::bigint;
 -- SettledSince sums what was billed to the days from the given one on.
 SELECT coalesce(sum(units), 0)::bigint AS units FROM day_totals WHERE account_n = @account_n AND day >= @day;
 
+-- name: DayLast :one
+-- DayLast reads the latest day that an account was billed on, 0 when it never was.
+SELECT coalesce(max(day), 0)::bigint AS day FROM day_totals WHERE account_n = @account_n;
+
 -- name: OpenSums :many
 -- OpenSums recomputes the aggregates over open reservations; the allowance part
 -- counts in the account's current epoch only.

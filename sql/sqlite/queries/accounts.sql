@@ -99,3 +99,7 @@ WHERE account_n = @account_n;
 -- name: DaySum :one
 -- DaySum sums the units billed to an account's days from since on.
 SELECT CAST(coalesce(sum(units), 0) AS INTEGER) FROM day_totals WHERE account_n = @account_n AND day >= @since;
+
+-- name: DayLast :one
+-- DayLast reads the latest day that an account was billed on, 0 when it never was.
+SELECT CAST(coalesce(max(day), 0) AS INTEGER) FROM day_totals WHERE account_n = @account_n;

@@ -92,6 +92,11 @@ const (
 // Day counts the days from 1970 to ns (UTC).
 func Day(ns int64) int64 { return floorDiv(ns, nanosPerDay) }
 
+// ScheduleAt is the instant at which a schedule that is changed at now begins:
+// where the clock went back over a boundary, the last day that was billed on is
+// already a later one, and no period may begin anew behind it.
+func ScheduleAt(now, lastBilled int64) int64 { return max(now, DayStart(lastBilled)) }
+
 // DayStart gives the first instant of a day.
 func DayStart(day int64) int64 { return day * nanosPerDay }
 

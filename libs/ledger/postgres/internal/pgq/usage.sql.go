@@ -9,6 +9,18 @@ import (
 	"context"
 )
 
+const DayLast = `-- name: DayLast :one
+SELECT coalesce(max(day), 0)::bigint AS day FROM day_totals WHERE account_n = $1
+`
+
+// DayLast reads the latest day that an account was billed on, 0 when it never was.
+func (q *Queries) DayLast(ctx context.Context, db DBTX, accountN int64) (int64, error) {
+	row := db.QueryRow(ctx, DayLast, accountN)
+	var day int64
+	err := row.Scan(&day)
+	return day, err
+}
+
 const DaySums = `-- name: DaySums :many
 SELECT d.account_n, sum(d.units)::bigint AS units, sum(d.overage_units)::bigint AS overage_units, sum(d.pruned_units)::bigint AS pruned_units,
   sum(d.pruned_overage)::bigint AS pruned_overage,

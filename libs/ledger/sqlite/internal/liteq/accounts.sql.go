@@ -619,6 +619,18 @@ func (q *Queries) AccountsLoadByN(ctx context.Context, db DBTX, ns string) ([]Ac
 	return items, nil
 }
 
+const dayLast = `-- name: DayLast :one
+SELECT CAST(coalesce(max(day), 0) AS INTEGER) FROM day_totals WHERE account_n = ?1
+`
+
+// DayLast reads the latest day that an account was billed on, 0 when it never was.
+func (q *Queries) DayLast(ctx context.Context, db DBTX, accountN int64) (int64, error) {
+	row := db.QueryRowContext(ctx, dayLast, accountN)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const daySum = `-- name: DaySum :one
 SELECT CAST(coalesce(sum(units), 0) AS INTEGER) FROM day_totals WHERE account_n = ?1 AND day >= ?2
 `

@@ -37,7 +37,7 @@ func newTurn() *turn {
 	for i := range int64(turnAsks) {
 		r := ledger.Reserve{
 			Request: ident.New(), Holder: ident.Account("holder"), Account: acme, Key: ident.Key("acme", "main"),
-			Units: 100, TTL: time.Hour, Endpoint: "complete", Model: "mock/echo",
+			Units: 100, TTL: 5 * time.Minute, Endpoint: "complete", Model: "mock/echo",
 		}
 		v.asks = append(v.asks, r)
 		v.closes = append(v.closes, ledger.Close{Account: acme, Request: r.Request, Outcome: ledger.Settled, Units: 10 + i})
@@ -61,6 +61,7 @@ type journal struct {
 	unfinished []*turn
 	lost       map[string]int // calls without an answer
 	landed     map[string]int // of them, those that had been done
+	last       error          // of a call without an answer
 }
 
 func (j *journal) ack() {
@@ -76,7 +77,7 @@ func (j *journal) run(ctx context.Context, c *remote.Client, v *turn, again bool
 	for len(v.asks) > 0 {
 		got, err := c.Reserve(ctx, v.asks[0])
 		if err != nil {
-			return j.stop(v, "reserve")
+			return j.stop(v, "reserve", err)
 		}
 		if got.Grant == nil && (!again || got.Closed == nil) {
 			j.t.Errorf("reserve: %+v", got)
@@ -95,7 +96,7 @@ func (j *journal) run(ctx context.Context, c *remote.Client, v *turn, again bool
 	if v.closes != nil {
 		got, err := c.CloseBatch(ctx, v.closes)
 		if err != nil {
-			return j.stop(v, "close")
+			return j.stop(v, "close", err)
 		}
 		j.note(func() {
 			for i, r := range got {
@@ -112,7 +113,7 @@ func (j *journal) run(ctx context.Context, c *remote.Client, v *turn, again bool
 	}
 	report, err := c.Ingest(ctx, v.events)
 	if err != nil {
-		return j.stop(v, "ingest")
+		return j.stop(v, "ingest", err)
 	}
 	j.note(func() {
 		if report.Accepted != turnEvents && (!again || report.Duplicate != turnEvents) {
@@ -135,11 +136,12 @@ func (j *journal) note(fn func()) {
 	j.ack()
 }
 
-func (j *journal) stop(v *turn, call string) bool {
+func (j *journal) stop(v *turn, call string, err error) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.unfinished = append(j.unfinished, v)
 	j.lost[call]++
+	j.last = err
 	return false
 }
 
@@ -149,7 +151,7 @@ func (j *journal) recover(ctx context.Context, c *remote.Client) {
 	j.unfinished = nil
 	for _, v := range again {
 		if !j.run(ctx, c, v, true) {
-			j.t.Fatal("a process that runs doesn't answer")
+			j.t.Fatalf("a process that runs doesn't answer: %v", j.last)
 		}
 	}
 }
@@ -199,7 +201,7 @@ func killLoop(t *testing.T, site process.Site, env ...string) *journal {
 			select {
 			case <-j.acked:
 			case <-late.C:
-				t.Fatalf("round %d: the process doesn't work", round)
+				t.Fatalf("round %d: the process doesn't work: %v", round, j.last)
 			}
 		}
 		late.Stop()

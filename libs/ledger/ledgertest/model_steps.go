@@ -347,11 +347,25 @@ func (m *model) sweep(name string, engine func(ctx context.Context) (ledger.Swee
 }
 
 func (m *model) reclaim() {
+	if rapid.Bool().Draw(m.T, "once due") {
+		m.Clock.Advance(leaseTTL + ledger.ReclaimGrace)
+	}
 	m.sweep("reclaimed", func(ctx context.Context) (ledger.SweepReport, error) { return m.Ledger.ReclaimLeases(ctx, 0) },
 		func(o *oracle) (ledger.SweepReport, error) { return o.reclaim(m.Clock.Now()) })
 }
 
+// lapse is one pass, and often another one after those who were cut off had
+// their time.
 func (m *model) lapse() {
+	m.lapsePass()
+	if rapid.IntRange(0, 3).Draw(m.T, "once") == 0 {
+		return
+	}
+	m.Clock.Advance(ttl)
+	m.lapsePass()
+}
+
+func (m *model) lapsePass() {
 	m.sweep("swept", func(ctx context.Context) (ledger.SweepReport, error) { return m.Ledger.LapseReservations(ctx, ttl, 0) },
 		func(o *oracle) (ledger.SweepReport, error) { return o.lapse(ttl, m.Clock.Now()) })
 }

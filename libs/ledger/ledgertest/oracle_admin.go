@@ -17,7 +17,7 @@ func (o *oracle) create(n ledger.NewAccount, by ledger.Authority, key ident.ID, 
 		key: key, topUp: units(n.Deposit), allowance: units(0), deposited: units(n.Deposit), expired: units(0), withdrawn: units(0), fence: 1,
 	}
 	if n.Budget != nil {
-		if more(units(n.Budget.Allowance), o.room(b)) {
+		if !plus(units(n.Deposit), units(n.Budget.Allowance)).IsInt64() {
 			return ledger.Account{}, oops(fault.Invalid, "UNITS_OVERFLOW")
 		}
 		o.schedule(b, *n.Budget, now)

@@ -443,6 +443,24 @@ func (m *shelf) Account(_ context.Context, id ident.ID) (out ledger.Account, err
 	return out, err
 }
 
+func (m *shelf) ids() []ident.ID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(m.accounts), func(x, y ident.ID) int { return slices.Compare(x[:], y[:]) })
+}
+
+func (m *shelf) ListAccounts(ctx context.Context, _ ident.ID, _ int) ([]ledger.Account, error) {
+	var out []ledger.Account
+	for _, id := range m.ids() {
+		a, err := m.Account(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
 func (m *shelf) AccountUsage(_ context.Context, id ident.ID) (out ledger.AccountUsage, err error) {
 	err = m.reading(id, func(stored Account) {
 		now := m.now()
@@ -509,11 +527,8 @@ func (m *shelf) Conservation(_ context.Context, id ident.ID) (out ledger.Holding
 }
 
 func (m *shelf) ConservationPage(ctx context.Context, _ ident.ID, _ int) ([]ledger.Holdings, error) {
-	m.mu.Lock()
-	ids := slices.Collect(maps.Keys(m.accounts))
-	m.mu.Unlock()
 	var out []ledger.Holdings
-	for _, id := range ids {
+	for _, id := range m.ids() {
 		h, err := m.Conservation(ctx, id)
 		if err != nil {
 			return nil, err

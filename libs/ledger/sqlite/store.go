@@ -188,7 +188,7 @@ type session struct {
 	tx        *sql.Tx
 	ended     bool
 	bound     map[string]*sql.Stmt
-	published bool // the transaction advanced the revision
+	published bool       // the transaction advanced the revision
 	asked     breakpoint // statements so far
 }
 

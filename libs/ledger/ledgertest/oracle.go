@@ -352,7 +352,15 @@ func (o *oracle) holdings(b *book) ledger.Holdings {
 		Account: b.account.ID, Deposited: exact(b.deposited), Overage: exact(o.overage(b)), Balance: exact(b.balance()),
 		ActiveGrants: exact(grants), SettledUsage: exact(minus(o.usage(b), used)),
 		SettlementLoss: exact(o.loss(b)), Expired: exact(b.expired), Withdrawn: exact(b.withdrawn),
+		UsageRecorded: exact(o.usage(b)), DayUnits: exact(o.usage(b)),
 	}
+	o.eachBill(b, func(v *bill) { // they sum to the usage, which fits
+		if v.pruned {
+			h.PrunedUnits += v.event.Units
+		} else {
+			h.EventUnits += v.event.Units
+		}
+	})
 	right := plus(b.balance(), grants, minus(o.usage(b), used), o.loss(b), b.expired, b.withdrawn)
 	if left := plus(b.deposited, o.overage(b)); left.Cmp(right) != 0 {
 		panic("the oracle doesn't balance: " + left.String() + " and " + right.String())

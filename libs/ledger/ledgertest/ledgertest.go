@@ -67,6 +67,7 @@ func Run(t *testing.T, open func(t *testing.T, c *clock.Manual) Fixture) {
 		{"policies", policies()},
 		{"usage", usage()},
 		{"sums", usageSums()},
+		{"retention", retentions()},
 		{"audit", audits()},
 		{"input", inputs()},
 		{"conservation", conservation()},

@@ -123,8 +123,8 @@ func (l *Ledger) RollDuePeriods(ctx context.Context, limit int) (ledger.SweepRep
 	return report, nil
 }
 
-// Prune deletes what is older than the retention, at most limit rows of each
-// kind.
+// Prune deletes what is older than the retention: closed reservations first, then
+// leases, events and minutes, limit rows in all.
 func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (ledger.SweepReport, error) {
 	limit, err := decide.PageLimit(limit)
 	if err != nil {
@@ -135,14 +135,10 @@ func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (l
 	}
 	var report ledger.SweepReport
 	err = l.alone(ctx, func(ctx context.Context, tx *session) error {
-		now, rows := l.now(), int64(limit)
+		now := l.now()
+		left := func() int64 { return int64(limit - report.Done) }
 		add := func(n int64, err error) error {
 			report.Done += int(n)
-			report.More = report.More || n == rows
-			return err
-		}
-		minute := decide.MinuteOf(now - int64(max(keep.Minutes, minMinutes)))
-		if err := add(l.queries.MinutesPrune(ctx, tx, liteq.MinutesPruneParams{Minute: minute, MaxRows: rows})); err != nil {
 			return err
 		}
 		if cutoff, some := decide.ClaimCutoff(keep, now); some {
@@ -154,16 +150,23 @@ func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (l
 		}
 		if keep.Reservations > 0 {
 			cutoff := now - int64(keep.Reservations)
-			if err := add(l.queries.ReservationsPrune(ctx, tx, liteq.ReservationsPruneParams{Cutoff: cutoff, MaxRows: rows})); err != nil {
+			if err := add(l.queries.ReservationsPrune(ctx, tx, liteq.ReservationsPruneParams{Cutoff: cutoff, MaxRows: left()})); err != nil {
 				return err
 			}
-			if err := add(l.queries.LeasesPrune(ctx, tx, liteq.LeasesPruneParams{Cutoff: cutoff, MaxRows: rows})); err != nil {
+			if err := add(l.queries.LeasesPrune(ctx, tx, liteq.LeasesPruneParams{Cutoff: cutoff, MaxRows: left()})); err != nil {
 				return err
 			}
 		}
 		if keep.Events > 0 {
-			return add(l.pruneEvents(ctx, tx, now-int64(keep.Events), rows))
+			if err := add(l.pruneEvents(ctx, tx, now-int64(keep.Events), left())); err != nil {
+				return err
+			}
 		}
+		minute := decide.MinuteOf(now - int64(max(keep.Minutes, minMinutes)))
+		if err := add(l.queries.MinutesPrune(ctx, tx, liteq.MinutesPruneParams{Minute: minute, MaxRows: left()})); err != nil {
+			return err
+		}
+		report.More = report.Done == limit
 		return nil
 	})
 	if err != nil {

@@ -123,8 +123,8 @@ func (l *Ledger) RollDuePeriods(ctx context.Context, limit int) (ledger.SweepRep
 	return report, nil
 }
 
-// Prune deletes what is older than the retention: closed reservations first, then
-// leases, events and minutes, limit rows in all.
+// Prune deletes what is older than the retention: claims first, then closed
+// reservations, leases, events and minutes, limit rows in all.
 func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (ledger.SweepReport, error) {
 	limit, err := decide.PageLimit(limit)
 	if err != nil {
@@ -142,11 +142,11 @@ func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (l
 			return err
 		}
 		if cutoff, some := decide.ClaimCutoff(keep, now); some {
-			n, more, err := l.pruneClaims(ctx, tx, cutoff, rows)
+			n, more, err := l.pruneClaims(ctx, tx, cutoff, left())
 			if err := add(n, err); err != nil {
 				return err
 			}
-			report.Claims, report.More = int(n), report.More || more
+			report.Claims, report.More = int(n), more
 		}
 		if keep.Reservations > 0 {
 			cutoff := now - int64(keep.Reservations)
@@ -166,7 +166,7 @@ func (l *Ledger) Prune(ctx context.Context, keep ledger.Retention, limit int) (l
 		if err := add(l.queries.MinutesPrune(ctx, tx, liteq.MinutesPruneParams{Minute: minute, MaxRows: left()})); err != nil {
 			return err
 		}
-		report.More = report.Done == limit
+		report.More = report.More || report.Done == limit
 		return nil
 	})
 	if err != nil {

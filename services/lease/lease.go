@@ -114,9 +114,9 @@ func New(cfg Config, deps Deps) (Service, error) {
 			Ready:  deps.Ping,
 		},
 		Jobs: []jobs.Job{
-			{Name: "reclaim_leases", Every: cfg.SweepEvery, Run: s.reclaim},
-			{Name: "lapse_reservations", Every: cfg.SweepEvery, Run: s.lapse},
-			{Name: "prune_retention", Every: cfg.SweepEvery, Run: s.prune},
+			{Name: "reclaim_leases", Every: cfg.SweepEvery, Run: s.counted(s.reclaim)},
+			{Name: "lapse_reservations", Every: cfg.SweepEvery, Run: s.counted(s.lapse)},
+			{Name: "prune_retention", Every: cfg.SweepEvery, Run: s.counted(s.prune)},
 		},
 	}, nil
 }

@@ -19,7 +19,7 @@ type sweeps struct {
 	ledger ledger.Sweeps
 	log    *slog.Logger
 
-	lapsed, lapsedUnits, reclaimed, forfeited, pruned, claims metric.Int64Counter
+	lapsed, lapsedUnits, reclaimed, forfeited, pruned, claims, failures metric.Int64Counter
 }
 
 func (s *sweeps) instruments(m metric.Meter) (err error) {
@@ -41,7 +41,22 @@ func (s *sweeps) instruments(m metric.Meter) (err error) {
 	if s.claims, err = m.Int64Counter("tollgate_ledger_idempotency_claims_pruned_total", metric.WithDescription("Idempotency keys freed by retention, with the answers stored for them.")); err != nil {
 		return fmt.Errorf("make instruments: %w", err)
 	}
+	if s.failures, err = m.Int64Counter("gw_ledger_sweep_failures_total", metric.WithDescription("Passes that failed: while they do, lapsed reservations stay open and hold their tenant's money.")); err != nil {
+		return fmt.Errorf("make instruments: %w", err)
+	}
+	s.failures.Add(context.Background(), 0) //nolint:forbidigo // nobody asked for this zero: the alert needs a series to watch
 	return nil
+}
+
+// counted is pass with its failures counted.
+func (s *sweeps) counted(pass func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := pass(ctx)
+		if err != nil {
+			s.failures.Add(ctx, 1)
+		}
+		return err
+	}
 }
 
 // lapse bills lapsed reservations in full.

@@ -106,7 +106,7 @@ func writeLease(ctx context.Context, raw *pgxpool.Pool, account int64) error {
 	var batch pgx.Batch
 	batch.Queue(`INSERT INTO leases (lease_id, acquire_id, account_n, state, fence, granted, from_allowance, from_topup, epoch, used,
   credited, expired, loss, acquired_at, expires_at, ended_at, evidence_remaining, evidence_until)
-VALUES ($1, $1, $2, 1, 1, 10, 0, 10, 0, 0, 10, 0, 0, $3, $3 + 1, $3 + 1, 10, 0)`, id[:], account, now.UnixNano())
+VALUES ($1, $1, $2, 1, 1, 10, 0, 10, 0, 0, 10, 0, 0, $3::bigint, $3::bigint + 1, $3::bigint + 1, 10, 0)`, id[:], account, now.UnixNano())
 	batch.Queue("UPDATE accounts SET next_fence = next_fence + 1 WHERE account_n = $1", account)
 	return raw.SendBatch(ctx, &batch).Close()
 }

@@ -167,11 +167,11 @@ func TestLateReleaseOutlivesAnOutage(t *testing.T) {
 		if _, err := within(t, l, time.Second, op(1)); fault.ReasonOf(err) != "LEDGER_TIMEOUT" {
 			t.Errorf("gave up: %v", err)
 		}
-		time.Sleep(59 * time.Second)
+		time.Sleep(58 * time.Second)
 		if got := l.Stats().LateReleased; got != 0 {
 			t.Errorf("%d released during the outage", got)
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(3 * time.Second)
 		if got := l.Stats().LateReleased; got != 1 || len(e.closed) != 1 {
 			t.Errorf("%d released after the outage, %v", got, e.closed)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/runtime/leases"
@@ -117,7 +118,8 @@ func most(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, time.Until(deadline)/3*2)
+	// A context's deadline is the wall clock's, whatever clock policy runs on.
+	return context.WithTimeout(ctx, deadline.Sub(clock.System{}.Now())/3*2)
 }
 
 // Stats are the runtime's counters since its start, and its gauges of now.

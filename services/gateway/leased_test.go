@@ -123,9 +123,18 @@ func TestLeasedRequestsAreBilledLikeReservedOnes(t *testing.T) {
 	w := setup(t)
 	total := int64(0)
 	for _, tt := range []struct{ model, path string }{
-		{"echo", "/v1/chat/stream"}, {"echo", "/v1/chat/complete"}, {"no-usage", "/v1/chat/stream"}, {"no-usage", "/v1/chat/complete"},
-		{"error-first", "/v1/chat/completions"}, {"error-mid", "/v1/chat/stream"}, {"cut", "/v1/chat/stream"}, {"cut", "/v1/chat/complete"},
-		{"empty", "/v1/chat/completions"}, {"status-401", "/v1/chat/complete"}, {"status-429", "/v1/chat/stream"}, {"free", "/v1/chat/complete"},
+		{"echo", "/v1/chat/stream"},
+		{"echo", "/v1/chat/complete"},
+		{"no-usage", "/v1/chat/stream"},
+		{"no-usage", "/v1/chat/complete"},
+		{"error-first", "/v1/chat/completions"},
+		{"error-mid", "/v1/chat/stream"},
+		{"cut", "/v1/chat/stream"},
+		{"cut", "/v1/chat/complete"},
+		{"empty", "/v1/chat/completions"},
+		{"status-401", "/v1/chat/complete"},
+		{"status-429", "/v1/chat/stream"},
+		{"free", "/v1/chat/complete"},
 	} {
 		body := native(tt.model, leasedText, `{"max_tokens":50}`)
 		if tt.path == "/v1/chat/completions" {

@@ -3,8 +3,8 @@
 //
 // Load reports every fault of a file at once, each with its file and line, and
 // hashes keys as it reads them: no secret outlives it and none reaches an
-// error, a plan or a log. What this build does not do yet (holds, folding,
-// leased funding, required idempotency keys) is refused, never ignored.
+// error, a plan or a log. What this build does not do yet (holds, folding) is
+// refused, never ignored.
 //
 // Apply is idempotent and resumable: it reads what the ledger holds and makes
 // only the differing mutations, so that applying an unchanged file changes

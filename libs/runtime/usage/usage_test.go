@@ -356,8 +356,10 @@ func TestForgottenRequestsAreFoundAndLeaveNoNote(t *testing.T) {
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	for _, o := range []usage.Options{
-		{}, {Sink: &sink{}, Clock: clock.System{}, Log: slog.Default(), MaxBatch: ledger.MaxIngest + 1},
-		{Sink: &sink{}, Clock: clock.System{}, Log: slog.Default(), Capacity: -1}, {Sink: &sink{}, Clock: clock.System{}, Log: slog.Default(), Timeout: -1},
+		{},
+		{Sink: &sink{}, Clock: clock.System{}, Log: slog.Default(), MaxBatch: ledger.MaxIngest + 1},
+		{Sink: &sink{}, Clock: clock.System{}, Log: slog.Default(), Capacity: -1},
+		{Sink: &sink{}, Clock: clock.System{}, Log: slog.Default(), Timeout: -1},
 	} {
 		if _, err := usage.New(o); fault.KindOf(err) != fault.Invalid {
 			t.Errorf("%+v: %v", o, err)

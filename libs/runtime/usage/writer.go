@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -365,9 +366,7 @@ func (w *Writer) Stats() Stats {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for r, n := range w.rejected {
-		s.Rejected[r] = n
-	}
+	maps.Copy(s.Rejected, w.rejected)
 	return s
 }
 

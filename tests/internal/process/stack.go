@@ -49,6 +49,8 @@ type StackOptions struct {
 	LeaseSecs int
 	// TimeoutMS is ledger.timeout_ms of the gateways; 0 is the default.
 	TimeoutMS int
+	// GatewayEnv is added to the gateways' environment.
+	GatewayEnv []string
 }
 
 // tenantsYAML is one tenant with ample limits.
@@ -150,7 +152,7 @@ func NewStack(t testing.TB, o StackOptions) *Stack {
 		if o.TimeoutMS > 0 {
 			env = append(env, "TOLLGATE__LEDGER__TIMEOUT_MS="+strconv.Itoa(o.TimeoutMS))
 		}
-		s.add(Gateway, i, leased, env)
+		s.add(Gateway, i, leased, env, o.GatewayEnv)
 	}
 	for i := range o.Pairs {
 		s.Replica(Gateway, i).Ready()

@@ -71,6 +71,7 @@ func TestLateCommitIsReleased(t *testing.T) {
 	}()
 	r := ask(k, 10)
 	r.Model = "slow"
+	r.Idempotency = &ledger.Idempotency{KeyHash: [32]byte{1}, Format: "f", Fingerprints: [][32]byte{{1}}}
 	if got, err := l.Reserve(ctx, r); fault.ReasonOf(err) != "LEDGER_TIMEOUT" || fault.KindOf(err) != fault.Unavailable || got.Grant != nil {
 		t.Fatalf("gave up: %+v, %v", got, err)
 	}
@@ -86,6 +87,11 @@ func TestLateCommitIsReleased(t *testing.T) {
 	got, err := l.Reserve(t.Context(), r)
 	if err != nil || got.Closed == nil || got.Closed.Outcome != ledger.Released || got.Closed.Tombstone || got.Closed.Billed != 0 {
 		t.Errorf("the reservation: %+v, %v", got, err)
+	}
+	again := ask(k, 10)
+	again.Idempotency = r.Idempotency
+	if got, err := l.Reserve(t.Context(), again); err != nil || got.Grant == nil {
+		t.Errorf("its idempotency key isn't free: %+v, %v", got, err)
 	}
 }
 

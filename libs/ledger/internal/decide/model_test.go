@@ -2,8 +2,10 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,6 +28,8 @@ type bank struct {
 	days    map[DayKey]DayDelta
 	events  []Event
 	leases  map[ident.ID]Lease
+	claims  map[ClaimKey]Claim
+	answers map[ident.ID]string
 }
 
 func newBank(t *rapid.T, n ledger.NewAccount, now time.Time) *bank {
@@ -37,7 +41,7 @@ func newBank(t *rapid.T, n ledger.NewAccount, now time.Time) *bank {
 	return &bank{
 		t: t, now: now.UnixNano(), account: a, key: Key{ID: ident.Key("a", "k"), AccountN: 1},
 		rows: map[ident.ID]Reservation{}, minutes: map[MinuteKey]Minute{}, days: map[DayKey]DayDelta{},
-		leases: map[ident.ID]Lease{},
+		leases: map[ident.ID]Lease{}, claims: map[ClaimKey]Claim{}, answers: map[ident.ID]string{},
 	}
 }
 
@@ -83,6 +87,11 @@ func (b *bank) load(s *State) {
 		l.fresh, l.changed = false, false
 		s.AddLease(&l)
 	}
+	for key := range b.claims {
+		c := b.claims[key]
+		c.fresh = false
+		s.AddClaim(&c)
+	}
 	for i := range b.events {
 		s.AddRecorded(b.events[i].Request, b.events[i].Source)
 	}
@@ -111,6 +120,21 @@ func (b *bank) store(s *State) {
 	b.events = append(b.events, w.Events...)
 	for _, l := range append(append([]*Lease{}, w.Leased...), w.Leases...) {
 		b.leases[l.ID] = *l
+	}
+	for _, id := range w.Freed {
+		maps.DeleteFunc(b.claims, func(_ ClaimKey, c Claim) bool { return c.Request == id })
+	}
+	for _, c := range w.Claims {
+		if held, twice := b.claims[c.ClaimKey]; twice {
+			b.t.Fatalf("%v claims the key of %v", c.Request, held.Request)
+		}
+		b.claims[c.ClaimKey] = *c
+	}
+	for _, a := range w.Answers {
+		if _, twice := b.answers[a.Request]; twice {
+			b.t.Fatalf("a second answer of %v", a.Request)
+		}
+		b.answers[a.Request] = string(a.Sealed)
 	}
 }
 
@@ -176,6 +200,32 @@ func (b *bank) mustConserve(after string) {
 		b.t.Fatalf("after %s: %+v", after, b.account)
 	}
 	b.mustSplit(after)
+	b.mustClaim(after)
+}
+
+// mustClaim is the law of keys: a request holds one as long as its row says so,
+// from its grant on, unless it was released.
+func (b *bank) mustClaim(after string) {
+	b.t.Helper()
+	claimed := 0
+	for _, r := range b.rows {
+		if r.Claimed {
+			claimed++
+		}
+	}
+	for _, c := range b.claims {
+		if r := b.rows[c.Request]; !r.Claimed || r.Status == Released || r.Status == Tombstone {
+			b.t.Fatalf("after %s: %v holds a key: %+v", after, c.Request, r)
+		}
+	}
+	if claimed != len(b.claims) {
+		b.t.Fatalf("after %s: %d requests hold %d keys", after, claimed, len(b.claims))
+	}
+	for id := range b.answers {
+		if r := b.rows[id]; !r.Claimed || r.Status == Open {
+			b.t.Fatalf("after %s: %v has an answer: %+v", after, id, r)
+		}
+	}
 }
 
 // sweep lapses what is due.
@@ -193,7 +243,7 @@ func (b *bank) sweep() {
 
 // frozen is everything stored, for comparison.
 func (b *bank) frozen() string {
-	return fmt.Sprintf("%+v|%v|%v|%v|%v|%v", b.account, b.rows, b.minutes, b.days, b.events, b.leases)
+	return fmt.Sprintf("%+v|%v|%v|%v|%v|%v|%v|%v", b.account, b.rows, b.minutes, b.days, b.events, b.leases, b.claims, b.answers)
 }
 
 func (b *bank) reserve(units int64) ledger.Reserve {
@@ -243,6 +293,42 @@ func TestConservationHoldsAfterEveryTransition(t *testing.T) {
 					mustOrder(t, &before, b.rows[r.Request])
 				}
 			},
+			"keyed": func(t *rapid.T) {
+				r := b.reserve(rapid.Int64Range(0, 100).Draw(t, "units"))
+				r.Idempotency = drawKey(t)
+				held, taken := b.claims[ClaimKey{1, r.Idempotency.KeyHash, r.Idempotency.Format}]
+				first := b.rows[held.Request]
+				rolled := *b
+				rolled.account = View(b.account, b.now)
+				want := rolled.frozen()
+				op := &Op{Reserve: &r}
+				b.group(op)
+				got := op.Reserved
+				switch {
+				case !taken:
+					if got.Replay != nil || got.InProgress != nil {
+						t.Fatalf("nothing holds the key: %+v", got)
+					}
+				case !slices.Contains(r.Idempotency.Fingerprints, held.Fingerprint):
+					if got.Refusal == nil || got.Refusal.Reason != ledger.RefusedKeyReused {
+						t.Fatalf("another request's key: %+v", got)
+					}
+				case first.Status == Open:
+					if got.InProgress == nil || got.InProgress.Request != first.Request {
+						t.Fatalf("%v runs: %+v", first.Request, got)
+					}
+				default:
+					if got.Replay == nil || got.Replay.Bill != first.bill() {
+						t.Fatalf("%v ended: %+v", first.Request, got)
+					}
+				}
+				if got.Grant == nil && b.frozen() != want {
+					t.Fatalf("no grant (%+v) changed something", got)
+				}
+				if got.Grant != nil {
+					ids = append(ids, r)
+				}
+			},
 			"repeat": func(t *rapid.T) {
 				r := pick()
 				if _, known := b.rows[r.Request]; !known {
@@ -259,6 +345,9 @@ func TestConservationHoldsAfterEveryTransition(t *testing.T) {
 				c := ledger.Close{Account: b.account.ID, Request: r.Request, Outcome: drawOutcome(t)}
 				if c.Outcome == ledger.Settled {
 					c.Units = rapid.Int64Range(0, 400).Draw(t, "used")
+				}
+				if c.Outcome != ledger.Released && rapid.Bool().Draw(t, "answered") {
+					c.SealedAnswer = []byte("sealed")
 				}
 				stored, known := b.rows[r.Request]
 				want := b.frozen()
@@ -281,6 +370,9 @@ func TestConservationHoldsAfterEveryTransition(t *testing.T) {
 				var ops []*Op
 				for range rapid.IntRange(1, 8).Draw(t, "ops") {
 					r := b.reserve(rapid.Int64Range(0, 60).Draw(t, "units"))
+					if rapid.Bool().Draw(t, "keyed") {
+						r.Idempotency = drawKey(t)
+					}
 					ops = append(ops, &Op{Reserve: &r})
 					if rapid.Bool().Draw(t, "and close") {
 						ops = append(ops, &Op{Closes: []ledger.Close{{Account: r.Account, Request: r.Request, Outcome: drawOutcome(t)}}})
@@ -322,6 +414,15 @@ func drawBudget(t *rapid.T) *ledger.BudgetSetting {
 		Period:    rapid.SampledFrom([]ledger.Period{ledger.Daily, ledger.Monthly}).Draw(t, "period"),
 		Allowance: rapid.Int64Range(0, 300).Draw(t, "allowance"),
 	}
+}
+
+// drawKey draws one of few keys and requests, so that they meet.
+func drawKey(t *rapid.T) *ledger.Idempotency {
+	i := &ledger.Idempotency{KeyHash: [32]byte{rapid.ByteRange(1, 3).Draw(t, "key")}, Format: "f"}
+	for _, f := range rapid.SliceOfN(rapid.ByteRange(1, 3), 1, 2).Draw(t, "fingerprints") {
+		i.Fingerprints = append(i.Fingerprints, [32]byte{f})
+	}
+	return i
 }
 
 func drawLimits(t *rapid.T) ledger.Limits {

@@ -45,19 +45,25 @@ func BenchmarkReserve(b *testing.B) {
 		name              string
 		accounts, callers int
 	}{{"accounts=1000/callers=64", benchAccounts, 64}, {"accounts=1/callers=64", 1, 64}, {"accounts=1000/callers=1", benchAccounts, 1}} {
-		b.Run("ledger/"+m.name, func(b *testing.B) {
-			measure(b, m.callers, func(ctx context.Context, i int) error {
-				of := tenants[i%m.accounts]
-				got, err := e.Reserve(ctx, ledger.Reserve{
-					Request: ident.NewAt(clock.System{}.Now()), Holder: of.Account, Account: of.Account, Key: of.ID,
-					Units: 10, PromptUnits: 5, Tokens: 100, PromptTokens: 40, TTL: time.Hour, Endpoint: "stream", Model: "llama-70b",
+		for _, kind := range []string{"ledger", "keyed"} { // keyed: every request with an idempotency key of its own
+			b.Run(kind+"/"+m.name, func(b *testing.B) {
+				measure(b, m.callers, func(ctx context.Context, i int) error {
+					of := tenants[i%m.accounts]
+					r := ledger.Reserve{
+						Request: ident.NewAt(clock.System{}.Now()), Holder: of.Account, Account: of.Account, Key: of.ID,
+						Units: 10, PromptUnits: 5, Tokens: 100, PromptTokens: 40, TTL: time.Hour, Endpoint: "stream", Model: "llama-70b",
+					}
+					if kind == "keyed" {
+						r.Idempotency = &ledger.Idempotency{KeyHash: sha256.Sum256(r.Request[:]), Format: "chat/complete", Fingerprints: [][32]byte{{1}}}
+					}
+					got, err := e.Reserve(ctx, r)
+					if err == nil && got.Grant == nil {
+						err = fmt.Errorf("not granted: %+v", got)
+					}
+					return err
 				})
-				if err == nil && got.Grant == nil {
-					err = fmt.Errorf("not granted: %+v", got)
-				}
-				return err
 			})
-		})
+		}
 		b.Run("control/"+m.name, func(b *testing.B) {
 			measure(b, m.callers, func(ctx context.Context, i int) error { return control(ctx, raw, i%m.accounts+1) })
 		})

@@ -8,7 +8,7 @@
 // one repeatable-read transaction.
 //
 // Every transaction locks in one order: credential, accounts (by their integer
-// key), snapshots, revision. Reservations, minutes and day totals change only
+// key), snapshots, revision. Reservations, idempotency claims, minutes and day totals change only
 // under the lock of their account, so they aren't locked themselves. Time is
 // the database's, read once a transaction, right behind the account locks: so
 // an instant never precedes one that an earlier holder of the lock decided by.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"path/filepath"
@@ -43,14 +44,24 @@ func BenchmarkReserve(b *testing.B) {
 	fillClosed(b, l, closedRows)
 	var revision [32]byte
 	revision[0] = 1
-	for _, callers := range []int{1, 16, 128} {
-		b.Run(fmt.Sprintf("ledger/callers=%d", callers), func(b *testing.B) {
-			measure(b, callers, func(ctx context.Context, i int) error {
-				got, err := l.Reserve(ctx, ledger.Reserve{
+	for _, m := range []struct {
+		name    string
+		callers int
+		keyed   bool // every request with an idempotency key of its own
+	}{{"ledger", 1, false}, {"ledger", 16, false}, {"ledger", 128, false}, {"keyed", 1, true}, {"keyed", 128, true}} {
+		b.Run(fmt.Sprintf("%s/callers=%d", m.name, m.callers), func(b *testing.B) {
+			measure(b, m.callers, func(ctx context.Context, i int) error {
+				r := ledger.Reserve{
 					Request: ident.NewAt(clock.System{}.Now()), Holder: holder, Account: keys[i%benchAccounts].Account,
 					Key: keys[i%benchAccounts].ID, PolicyRevision: revision, Units: 10, PromptUnits: 5, Tokens: 100, PromptTokens: 40,
 					TTL: time.Minute, Endpoint: "stream", Model: "openai/gpt-oss-120b",
-				})
+				}
+				if m.keyed {
+					r.Idempotency = &ledger.Idempotency{
+						KeyHash: sha256.Sum256(r.Request[:]), Format: "chat/complete", Fingerprints: [][32]byte{revision},
+					}
+				}
+				got, err := l.Reserve(ctx, r)
 				if err == nil && got.Grant == nil {
 					return fmt.Errorf("not granted: %+v", got)
 				}

@@ -81,7 +81,7 @@ func Model(t *testing.T, checks int, open func(t *testing.T, c *clock.Manual) Br
 	})
 	// What never happened was never tested; of many histories that is no chance.
 	if checks >= manyChecks && !given {
-		for _, what := range []string{"broke", "landed", "didn't land", "granted", "refused", "swept", "reclaimed", "rolled", "pruned", "accepted"} {
+		for _, what := range []string{"broke", "landed", "didn't land", "granted", "refused", "swept", "reclaimed", "rolled", "pruned", "accepted", "replayed"} {
 			if seen[what] == 0 {
 				t.Errorf("in no history was anything %s: %v", what, seen)
 			}
@@ -131,7 +131,8 @@ func (m *model) on(step func()) func(*rapid.T) {
 func (m *model) empty() {
 	m.Clock.Set(start())
 	for _, table := range []string{
-		"snapshots", "keys", "reservations", "leases", "usage_events", "day_totals", "minutes", "sweeps", "audit", "accounts",
+		"snapshots", "keys", "reservations", "leases", "usage_events", "day_totals", "minutes", "sweeps", "audit",
+		"idempotency_claims", "sealed_answers", "accounts",
 	} {
 		if err := m.Exec("DELETE FROM " + table); err != nil {
 			m.Fatal(err)

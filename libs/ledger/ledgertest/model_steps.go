@@ -70,6 +70,16 @@ func (m *model) ask(account, key ident.ID) ledger.Reserve {
 		Endpoint: "stream", Model: "llama", PolicyRevision: [32]byte{1},
 	}
 	r.PromptUnits, r.PromptTokens = r.Units/3, r.Tokens/2
+	if rapid.IntRange(0, 2).Draw(m.T, "idempotent") == 0 {
+		i := &ledger.Idempotency{
+			KeyHash: [32]byte{rapid.SampledFrom([]byte{1, 2}).Draw(m.T, "key")},
+			Format:  rapid.SampledFrom([]string{"chat/complete", "chat/stream"}).Draw(m.T, "format"),
+		}
+		for range rapid.IntRange(1, 2).Draw(m.T, "fingerprints") {
+			i.Fingerprints = append(i.Fingerprints, [32]byte{rapid.SampledFrom([]byte{1, 1, 2, 3}).Draw(m.T, "fingerprint")})
+		}
+		r.Idempotency = i
+	}
 	return r
 }
 
@@ -81,6 +91,10 @@ func (m *model) reserve() {
 	r := m.ask(account, key)
 	if len(m.sent) > 0 && rapid.IntRange(0, 9).Draw(m.T, "ingested") == 0 {
 		r.Request = rapid.SampledFrom(m.sent).Draw(m.T, "event").Request
+	}
+	if len(m.asks) > 0 && rapid.IntRange(0, 2).Draw(m.T, "a client's retry") == 0 {
+		first := rapid.SampledFrom(m.asks).Draw(m.T, "first")
+		r.Account, r.Key, r.Idempotency = first.Account, first.Key, first.Idempotency
 	}
 	m.asks = append(m.asks, r)
 	m.doReserve(r)
@@ -108,6 +122,9 @@ func (m *model) doReserve(r ledger.Reserve) {
 			}
 			if got.Refusal != nil {
 				m.seen["refused"]++
+			}
+			if got.Replay != nil {
+				m.seen["replayed"]++
 			}
 			return got, err
 		},
@@ -145,6 +162,9 @@ func (m *model) close() {
 		}
 		if rapid.Bool().Draw(m.T, "reported") {
 			c.Dimensions = ledger.Dimensions{Model: "llama-2", PromptTokens: m.units("prompt") - 1, CompletionTokens: m.units("completion"), CachedTokens: 3}
+		}
+		if c.Outcome != ledger.Released && rapid.Bool().Draw(m.T, "answered") {
+			c.SealedAnswer = []byte{byte(i), 7}
 		}
 		closes[i] = c
 		accounts[c.Account] = true
@@ -380,6 +400,9 @@ func (m *model) prune() {
 		Reservations: rapid.SampledFrom([]time.Duration{0, time.Minute, 8 * time.Hour}).Draw(m.T, "reservations"),
 		Events:       rapid.SampledFrom([]time.Duration{0, time.Minute, 40 * 24 * time.Hour}).Draw(m.T, "events"),
 		Minutes:      time.Hour,
+	}
+	if keep.Reservations > time.Hour || keep.Reservations == 0 {
+		keep.Answers = rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour}).Draw(m.T, "answers")
 	}
 	m.sweep("pruned", func(ctx context.Context) (ledger.SweepReport, error) { return m.Ledger.Prune(ctx, keep, 0) },
 		func(o *oracle) (ledger.SweepReport, error) { return o.prune(keep, m.Clock.Now()) })

@@ -66,13 +66,16 @@ type oracle struct {
 	lends    map[ident.ID]*lent // by the attempt
 	bills    []*bill
 	minutes  map[minuteOf]*counted
-	swept    time.Time // the lapse sweep's last pass
-	waits    time.Time // until when it gives cut-off owners time
+	claims   map[claimOf]*claim
+	answers  map[ident.ID][]byte // sealed, by the request
+	swept    time.Time           // the lapse sweep's last pass
+	waits    time.Time           // until when it gives cut-off owners time
 }
 
 func newOracle() *oracle {
 	return &oracle{
 		books: map[ident.ID]*book{}, requests: map[ident.ID]*held{}, lends: map[ident.ID]*lent{}, minutes: map[minuteOf]*counted{},
+		claims: map[claimOf]*claim{}, answers: map[ident.ID][]byte{},
 	}
 }
 
@@ -146,13 +149,25 @@ type minuteOf struct {
 	minute  int64
 }
 
+// claimOf is an idempotency key in its scope, claim the request that holds it.
+type claimOf struct {
+	account ident.ID
+	key     [32]byte
+	format  string
+}
+
+type claim struct {
+	request     ident.ID
+	fingerprint [32]byte
+}
+
 type counted struct{ requests, tokens num }
 
 // clone copies everything that may change.
 func (o *oracle) clone() *oracle {
 	c := *o
 	c.books, c.requests, c.lends = deep(o.books), deep(o.requests), deep(o.lends)
-	c.minutes = deep(o.minutes)
+	c.minutes, c.claims, c.answers = deep(o.minutes), deep(o.claims), maps.Clone(o.answers)
 	c.bills = slices.Clone(o.bills)
 	for i, b := range c.bills {
 		same := *b

@@ -2,6 +2,7 @@ package ledgertest
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
@@ -47,6 +48,9 @@ func (o *oracle) reserve(r ledger.Reserve, now time.Time) (ledger.ReserveResult,
 	case r.Key != b.key:
 		return no(ledger.Refusal{Reason: ledger.RefusedKey})
 	}
+	if answer := o.claimed(r); answer != nil {
+		return *answer, nil
+	}
 	m := o.minute(b, now)
 	next := now.Truncate(time.Minute).Add(time.Minute)
 	limits := b.account.Limits
@@ -74,6 +78,47 @@ func (o *oracle) reserve(r ledger.Reserve, now time.Time) (ledger.ReserveResult,
 		return no(o.unfunded(b, asked, all, now))
 	}
 	return o.take(b, m, r, now)
+}
+
+// claimed answers a request whose idempotency key another one holds.
+func (o *oracle) claimed(r ledger.Reserve) *ledger.ReserveResult {
+	i := r.Idempotency
+	if i == nil {
+		return nil
+	}
+	c := o.claims[claimOf{r.Account, i.KeyHash, i.Format}]
+	switch {
+	case c == nil:
+		return nil
+	case !slices.Contains(i.Fingerprints, c.fingerprint):
+		return &ledger.ReserveResult{Refusal: &ledger.Refusal{Reason: ledger.RefusedKeyReused}}
+	case o.requests[c.request].open:
+		return &ledger.ReserveResult{InProgress: &ledger.InProgress{Request: c.request}}
+	}
+	return &ledger.ReserveResult{Replay: &ledger.Replay{
+		Request: c.request, Bill: o.requests[c.request].end(c.request), SealedAnswer: o.answers[c.request],
+	}}
+}
+
+// free gives the key of a request free, with its answer.
+func (o *oracle) free(request ident.ID) (held bool) {
+	for of, c := range o.claims {
+		if c.request == request {
+			delete(o.claims, of)
+			held = true
+		}
+	}
+	delete(o.answers, request)
+	return held
+}
+
+func (o *oracle) holdsKey(request ident.ID) bool {
+	for _, c := range o.claims {
+		if c.request == request {
+			return true
+		}
+	}
+	return false
 }
 
 // unfunded says which of three it is: held by others, more than there is, nothing left.
@@ -118,6 +163,9 @@ func (o *oracle) take(b *book, m *counted, r ledger.Reserve, now time.Time) (led
 	}
 	b.fence++
 	o.requests[r.Request] = h
+	if i := r.Idempotency; i != nil {
+		o.claims[claimOf{r.Account, i.KeyHash, i.Format}] = &claim{request: r.Request, fingerprint: i.Fingerprints[0]}
+	}
 	m.requests, m.tokens = plus(m.requests, units(1)), tokens
 	o.minutes[minuteOf{r.Account, minuteAt(now)}] = m
 	g := o.grant(h, b, now)
@@ -204,6 +252,9 @@ func (o *oracle) closeOne(c ledger.Close, now time.Time) ledger.CloseResult {
 	switch {
 	case h.open:
 		out.Status, out.Unbilled = ledger.CloseApplied, exact(o.settle(h, b, c.Outcome, c.Units, c.Dimensions, now))
+		if len(c.SealedAnswer) > 0 && o.holdsKey(c.Request) {
+			o.answers[c.Request] = c.SealedAnswer
+		}
 	case h.tombstone:
 		out.Status, out.Unbilled = ledger.CloseDuplicate, c.Units
 	case h.outcome == ledger.Swept:
@@ -248,6 +299,7 @@ func (o *oracle) settle(h *held, b *book, as ledger.Outcome, claimed int64, d le
 	h.billed, h.overage = plus(ofGrant, paid), plus(overage, unfunded)
 	o.correct(h, as, d)
 	if as == ledger.Released {
+		o.free(h.ask.Request) // nothing was executed
 		return units(0)
 	}
 	if d.Model == "" {

@@ -79,6 +79,16 @@ func (o *oracle) prune(keep ledger.Retention, now time.Time) (ledger.SweepReport
 			report.Done++
 		}
 	}
+	after := keep.Answers
+	if after == 0 {
+		after = keep.Reservations
+	}
+	for id, h := range o.requests {
+		if after > 0 && !h.open && h.closed.Before(now.Add(-after)) && o.free(id) {
+			report.Done++
+			report.Claims++
+		}
+	}
 	if keep.Reservations > 0 {
 		before := now.Add(-keep.Reservations)
 		for id, h := range o.requests {

@@ -37,7 +37,7 @@ func Upgrade(t *testing.T, latest int64, at func(t *testing.T, version int64) Ol
 			o := at(t, version)
 			story := &story{at: start(), blob: o.Blob}
 			for v := int64(1); v <= version; v++ {
-				for _, statement := range story.rows(v, version) {
+				for _, statement := range story.rows(v) {
 					if err := o.Exec(statement); err != nil {
 						t.Fatalf("%v\nin %s", err, statement)
 					}
@@ -98,7 +98,7 @@ const accountColumns = `INSERT INTO accounts (account_id, slug, display_name, st
 	`max_concurrent, uncapped, created_at) VALUES `
 
 // rows are what version v added to the story.
-func (s *story) rows(v, _ int64) []string {
+func (s *story) rows(v int64) []string {
 	var templates []string
 	switch v {
 	case 1:
@@ -144,6 +144,12 @@ func (s *story) rows(v, _ int64) []string {
 			`UPDATE day_totals SET requests = requests + 2, units = units + 9 WHERE account_n = 1 AND day = {day}`,
 			`UPDATE accounts SET balance = balance - 30, usage_recorded = usage_recorded + 9, settlement_loss = 6, next_fence = 8, open_units = open_units + 15,
 				open_topup = open_topup + 15, period_settled = period_settled + 9 WHERE account_n = 1`,
+		}
+	case 3:
+		templates = []string{
+			`UPDATE reservations SET claimed = 1 WHERE request_id = {settled}`,
+			`INSERT INTO idempotency_claims (account_n, key_hash, format, request_id, fingerprint) VALUES (1, {policy}, 'chat/stream', {settled}, {digest})`,
+			`INSERT INTO sealed_answers (request_id, answer) VALUES ({settled}, {body})`,
 		}
 	}
 	for i := range templates {

@@ -33,6 +33,8 @@ type shelf struct {
 	pruned   map[DayKey]DayDelta
 	events   map[ident.ID]Event
 	leases   map[ident.ID]Lease
+	claims   map[ClaimKey]Claim
+	answers  map[ident.ID][]byte
 	swept    int64
 	waits    int64
 
@@ -44,6 +46,7 @@ func newShelf(c *clock.Manual) *shelf {
 	return &shelf{
 		c: c, accounts: map[ident.ID]Account{}, keys: map[ident.ID]Key{}, rows: map[ident.ID]Reservation{}, minutes: map[MinuteKey]Minute{},
 		days: map[DayKey]DayDelta{}, pruned: map[DayKey]DayDelta{}, events: map[ident.ID]Event{}, leases: map[ident.ID]Lease{},
+		claims: map[ClaimKey]Claim{}, answers: map[ident.ID][]byte{},
 	}
 }
 
@@ -67,6 +70,10 @@ func (m *shelf) clear(statement string) error {
 		clear(m.events)
 	case "leases":
 		clear(m.leases)
+	case "idempotency_claims":
+		clear(m.claims)
+	case "sealed_answers":
+		clear(m.answers)
 	case "sweeps":
 		m.swept, m.waits = 0, 0
 	}
@@ -97,6 +104,10 @@ func (m *shelf) transact(do func(s *State) error) error {
 	for _, l := range m.leases {
 		l.fresh, l.changed = false, false
 		s.AddLease(&l)
+	}
+	for _, c := range m.claims {
+		c.fresh = false
+		s.AddClaim(&c)
 	}
 	for id := range m.events {
 		s.AddRecorded(id, m.events[id].Source)
@@ -142,12 +153,26 @@ func (m *shelf) store(w *Writes) {
 	for _, d := range w.Days {
 		m.days[d.DayKey] = added(m.days[d.DayKey], *d)
 	}
+	for _, id := range w.Freed {
+		m.free(id)
+	}
+	for _, c := range w.Claims {
+		m.claims[c.ClaimKey] = *c
+	}
+	for _, a := range w.Answers {
+		m.answers[a.Request] = a.Sealed
+	}
 	for _, e := range w.Events {
 		m.events[e.Request] = e
 	}
 	for _, l := range append(slices.Clone(w.Leased), w.Leases...) {
 		m.leases[l.ID] = *l
 	}
+}
+
+func (m *shelf) free(request ident.ID) {
+	maps.DeleteFunc(m.claims, func(_ ClaimKey, c Claim) bool { return c.Request == request })
+	delete(m.answers, request)
 }
 
 func added(total, d DayDelta) DayDelta {
@@ -179,6 +204,11 @@ func (m *shelf) Reserve(_ context.Context, r ledger.Reserve) (ledger.ReserveResu
 	}
 	op := &Op{Reserve: &r}
 	err := m.decide(op)
+	if replay := op.Reserved.Replay; replay != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		replay.SealedAnswer = m.answers[replay.Request]
+	}
 	return op.Reserved, err
 }
 
@@ -407,6 +437,16 @@ func (m *shelf) Prune(_ context.Context, keep ledger.Retention, _ int) (report l
 		maps.DeleteFunc(m.minutes, func(k MinuteKey, _ Minute) bool {
 			return k.Minute < MinuteOf(s.Now()-int64(max(keep.Minutes, time.Hour)))
 		})
+		if before, some := ClaimCutoff(keep, s.Now()); some {
+			for id, r := range m.rows {
+				if r.Claimed && r.Status != Open && r.ClosedAt < before {
+					m.free(id)
+					r.Claimed = false
+					m.rows[id] = r
+					report.Claims++
+				}
+			}
+		}
 		if before := s.Now() - int64(keep.Reservations); keep.Reservations > 0 {
 			maps.DeleteFunc(m.rows, func(_ ident.ID, r Reservation) bool { return r.Status != Open && r.ClosedAt < before })
 			maps.DeleteFunc(m.leases, func(_ ident.ID, l Lease) bool { return l.State != LeaseActive && l.Loss == 0 && l.EndedAt < before })
@@ -420,7 +460,7 @@ func (m *shelf) Prune(_ context.Context, keep ledger.Retention, _ int) (report l
 			}
 			return old
 		})
-		report.Done = gone - len(m.minutes) - len(m.rows) - len(m.leases) - len(m.events)
+		report.Done = report.Claims + gone - len(m.minutes) - len(m.rows) - len(m.leases) - len(m.events)
 		return nil
 	})
 	return report, err

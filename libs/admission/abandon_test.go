@@ -138,3 +138,44 @@ func TestCancelHandleAnswers(t *testing.T) {
 	w.events()
 	w.requireIdle(990)
 }
+
+// TestSweepWaitsForTheFieldsOfACommit stands between the compare-and-swap of a
+// commit and the write that publishes its fields.
+func TestSweepWaitsForTheFieldsOfACommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	for commits := range 3 { // published by an odd number, and by an even one
+		r := w.ready(40)
+		o := r.ready
+		committed := o.committing(r.word)
+		if !o.word.CompareAndSwap(r.word, committed) {
+			t.Fatal("lost to nobody")
+		}
+		sweep := func() (ended int) {
+			for range 3 {
+				w.now = w.now.Add(time.Second)
+				_, n := w.Sweep(w.now, Deadlines{Uncommitted: 1, Committed: 1})
+				ended += n
+			}
+			return ended
+		}
+		if n := sweep(); n != 0 || len(w.events()) != 0 {
+			t.Errorf("%d swept half-way", n)
+		}
+		if got := r.CancelHandle().Cancel(); got != AlreadyCommitted {
+			t.Errorf("cancel half-way: %d", got)
+		}
+		c := o.started(committed, RequestID{5}, 77)
+		if n := sweep(); n != 1 {
+			t.Errorf("%d swept", n)
+		}
+		if ev := w.events(); len(ev) != 1 || ev[0].RequestID != (RequestID{5}) || ev[0].CommittedAt.UnixNano() != 77 {
+			t.Errorf("events %+v", ev)
+		}
+		_, err := c.Done()
+		requireErr(t, err, ErrSwept)
+		if got := w.Counts().Started[Assured]; got != uint64(commits+1) {
+			t.Errorf("%d started, want %d", got, commits+1)
+		}
+	}
+}

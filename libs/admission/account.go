@@ -13,12 +13,13 @@ import (
 // so that a storm of them doesn't slow what is admitted; the last part is read
 // by every request and written by publications.
 type account struct {
-	occupancy gauge                   // entries count what was admitted
-	units     atomic.Uint64           // admitted, in quotes, since budgeted
-	started   [classEnd]atomic.Uint64 // commits by class
-	cancelled atomic.Uint64           // before execution started
-	contended atomic.Uint64           // compare-and-swaps lost to others
-	_         [cacheLine - 6*8]byte   //
+	occupancy         gauge         // entries count what was admitted
+	units             atomic.Uint64 // admitted, in quotes, since budgeted
+	startedBestEffort atomic.Uint64 // commits of that class
+	cancelled         atomic.Uint64 // before execution started
+	contended         atomic.Uint64 // compare-and-swaps lost to others
+	_                 [cacheLine - 5*8]byte
+
 	denied    [ReasonCount]atomic.Uint64
 	shed      [classEnd]atomic.Uint64 // capacity refused by class
 	orphaned  atomic.Pointer[orphans] // set when a bounded directory has forgotten it
@@ -37,13 +38,19 @@ type account struct {
 var _ [0]struct{} = [unsafe.Sizeof(account{}) % cacheLine]struct{}{}
 
 // authority is the rate and concurrency policy of an account, published as
-// one. Buckets carry over from one authority to the next.
+// one. Buckets carry over from one authority to the next: what it points to may
+// be an older one's.
 type authority struct {
 	request, item, cost *bucket // nil is no limit
 	ceiling             uint64  // of requests in flight
 	rates               [3]Rate
 	version             uint64
+	_                   [2*cacheLine - 5*8 - 3*unsafe.Sizeof(Rate{})]byte
+	own                 [3]bucket // written by every request
+	_                   [2*cacheLine - 3*unsafe.Sizeof(bucket{})]byte
 }
+
+var _ [0]struct{} = [unsafe.Sizeof(authority{}) - 4*cacheLine]struct{}{}
 
 // unlimited is the ceiling of those who have none.
 func ceilingOf(limit uint64) uint64 {
@@ -68,14 +75,11 @@ func (a *account) adopt(l *Limits, now int64) {
 	case old.rates == rates && old.ceiling == ceiling && (l.Version == 0 || l.Version == old.version):
 		return
 	}
-	a.authority.Store(&authority{
-		request: old.request.successor(rates[0], now),
-		item:    old.item.successor(rates[1], now),
-		cost:    old.cost.successor(rates[2], now),
-		ceiling: ceiling,
-		rates:   rates,
-		version: max(old.version, l.Version),
-	})
+	next := &authority{ceiling: ceiling, rates: rates, version: max(old.version, l.Version)}
+	next.request = old.request.successor(rates[0], now, &next.own[0])
+	next.item = old.item.successor(rates[1], now, &next.own[1])
+	next.cost = old.cost.successor(rates[2], now, &next.own[2])
+	a.authority.Store(next)
 }
 
 // lost counts contention, which is rare enough to look first.

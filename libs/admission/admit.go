@@ -23,9 +23,9 @@ type Grant struct {
 // slot is handed over whatever the outcome; without one, there is no room for
 // the charge and the answer is AccountingBackpressure.
 func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Denial) {
-	lane := slot.move()
+	room := slot.move()
 	if r.refused != 0 || r.entry == nil {
-		lane.giveBack()
+		room.Release()
 		return Pending{}, r.unusable()
 	}
 	a, instant := r.entry.account, now.UnixNano()
@@ -40,11 +40,11 @@ func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Den
 	reason := SnapshotExpired
 	if r.fresh(instant) {
 		if units, items, reason = r.entry.snapshot.judge(&w); reason == 0 {
-			lease, reason = r.entry.admit(units, items, lane, instant, home)
+			lease, reason = r.entry.admit(units, items, room.Held(), instant, home)
 		}
 	}
 	if reason != 0 {
-		lane.giveBack()
+		room.Release()
 		if o != nil {
 			o.end()
 		}
@@ -57,23 +57,16 @@ func (r Request) Admit(w Workload, slot *UsageSlot, now time.Time) (Pending, Den
 		o = r.engine.ops.take()
 	}
 	s := o.state
-	s.entry, s.lease, s.slot, s.permit = r.entry, lease, lane, Permit{}
+	s.entry, s.lease, s.slot, s.permit = r.entry, lease, room, Permit{}
 	s.quote, s.items = units, items
 	if lease == nil {
-		s.source, s.fence = SourceOverage, 0
+		s.source = SourceOverage
 		a.overage.admitted.Add(1)
 		a.overage.admittedUnits.Add(units)
 		return Pending{o, s.admitted(), onCredit}, Denial{}
 	}
-	s.source, s.fence = SourceLease, lease.fence
+	s.source = SourceLease
 	return Pending{o, s.admitted(), lease.usableUntil}, Denial{}
-}
-
-// giveBack gives room back that an admission took over.
-func (l *usageLane) giveBack() {
-	if l != nil {
-		l.reserved.Add(-1)
-	}
 }
 
 // atPrincipal marks a ConcurrencyLimited of the principal's own ceiling until
@@ -92,8 +85,8 @@ const onCredit = math.MaxInt64
 // admit decides, and holds on to what it took only when it admits; without a
 // lease it has admitted on credit. It answers in as few words as it can: refuse
 // finds the numbers.
-func (n *entry) admit(units, items uint64, lane *usageLane, now int64, home uint32) (*LocalLease, Reason) {
-	if lane == nil {
+func (n *entry) admit(units, items uint64, room bool, now int64, home uint32) (*LocalLease, Reason) {
+	if !room {
 		return nil, AccountingBackpressure
 	}
 	a, c := n.account, n.cell
@@ -207,7 +200,7 @@ func (l *LocalLease) unfit(units uint64, now int64) Reason {
 		return LeaseUnavailable
 	case now >= l.usableUntil:
 		return LeaseExpired
-	case l.left.Load() < 0: // sealed: as good as gone
+	case l.at(0).left.Load() < 0: // sealed: as good as gone
 		return LeaseUnavailable
 	}
 	l.refuse(units)
@@ -229,12 +222,12 @@ func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
 	case UnpriceableUnderLimits:
 		d.Used = units
 		if b := a.authority.Load().cost; b != nil {
-			d.Limit = b.rate.Burst
+			d.Limit = b.burst()
 		}
 	case aboveBurst:
 		d.Reason, d.Used = TooManyItems, items
 		if b := a.authority.Load().item; b != nil {
-			d.Limit = b.rate.Burst
+			d.Limit = b.burst()
 		}
 	case TooManyItems:
 		d.Level, d.Limit, d.Used = LevelWorkload, s.limits.MaxItems, items
@@ -277,16 +270,16 @@ func (n *entry) refuse(reason Reason, units, items uint64, now int64) Denial {
 // slot MUST be one that closes reservations, never one that is ingested. The
 // request commits under the id of its grant.
 func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot, now time.Time) (Ready, Denial) {
-	capacity, lane := permit.move(), slot.move()
+	capacity, room := permit.move(), slot.move()
 	if r.refused != 0 || r.entry == nil {
 		capacity.Release()
-		lane.giveBack()
+		room.Release()
 		return Ready{}, r.unusable()
 	}
 	instant, until := now.UnixNano(), g.UsableUntil.UnixNano()
 	if reason := r.admitReserved(&q, &g, instant, until); reason != 0 {
 		capacity.Release()
-		lane.giveBack()
+		room.Release()
 		d := r.entry.refuse(reason, uint64(q.Units), q.Items, instant)
 		if reason == pastTheGrant {
 			d.Limit = uint64(g.Units)
@@ -298,7 +291,7 @@ func (r Request) AdmitReserved(q Quote, g Grant, permit *Permit, slot *UsageSlot
 	}
 	o := r.engine.ops.take()
 	s := o.state
-	s.entry, s.lease, s.slot, s.permit = r.entry, nil, lane, capacity
+	s.entry, s.lease, s.slot, s.permit = r.entry, nil, room, capacity
 	s.quote, s.grant, s.items, s.fence = uint64(q.Units), uint64(g.Units), q.Items, g.Fence
 	s.source = SourceReserved
 	s.request = g.RequestID

@@ -56,26 +56,24 @@ func newBenchWorld(b *testing.B, spec func(int) SnapshotSpec) *benchWorld {
 }
 
 // drained empties the queue now and then, as the writer would, whose time is
-// not the request's: one goroutine alone stops the clock for it.
+// not the request's.
 type drained struct {
 	queue *UsageQueue
-	alone *testing.B
+	b     *testing.B
 	buf   [256]UsageEvent
 	n     int
 }
 
 func (d *drained) tick() {
-	if d.n++; d.alone == nil {
-		if d.n&127 == 0 {
-			d.queue.Drain(d.buf[:])
-		}
-		return
+	if d.n++; d.n&2047 == 0 {
+		d.b.StopTimer()
+		d.drain()
+		d.b.StartTimer()
 	}
-	if d.n&2047 == 0 {
-		d.alone.StopTimer()
-		for d.queue.Drain(d.buf[:]) != 0 {
-		}
-		d.alone.StartTimer()
+}
+
+func (d *drained) drain() {
+	for d.queue.Drain(d.buf[:]) != 0 {
 	}
 }
 
@@ -178,7 +176,7 @@ func BenchmarkControlSyncMap(b *testing.B) {
 
 func BenchmarkLifecycle(b *testing.B) {
 	w := newBenchWorld(b, benchSpec)
-	d := &drained{queue: w.queue, alone: b}
+	d := &drained{queue: w.queue, b: b}
 	now, i := w.now, 0
 	b.ReportAllocs()
 	for b.Loop() {
@@ -237,94 +235,59 @@ func BenchmarkReservedLifecycle(b *testing.B) {
 	}
 }
 
-func benchDenied(b *testing.B, want Reason, spec func(int) SnapshotSpec, route PermissionSet, after func(*benchWorld)) {
-	w := newBenchWorld(b, spec)
-	if after != nil {
-		after(w)
+// refused runs a request up to its refusal.
+func (w *benchWorld) refused(who Principal) Reason {
+	r, d := w.engine.Begin(who, 1, w.now)
+	if !d.Denied() {
+		slot := UsageSlot{&w.queue.lanes[0].groups[0], 1} // taking it isn't what is measured
+		_, d = r.Admit(Priced(benchQuote), &slot, w.now)
 	}
-	w.queue.lanes[0].reserved.Store(1 << 40)
-	now, i := w.now, 0
-	b.ReportAllocs()
-	for b.Loop() {
-		r, d := w.engine.Begin(w.who[i&(benchPrincipals-1)], route, now)
-		if !d.Denied() {
-			slot := UsageSlot{&w.queue.lanes[0]} // the slot isn't what is measured
-			_, d = r.Admit(Priced(benchQuote), &slot, now)
+	return d.Reason
+}
+
+var benchDenials = []struct {
+	name  string
+	want  Reason
+	spec  func(int) SnapshotSpec
+	after func(*benchWorld)
+}{
+	{"unknown_principal", UnknownPrincipal, benchSpec, func(w *benchWorld) {
+		for i := range w.who {
+			w.who[i][9]++
 		}
-		if d.Reason != want {
-			b.Fatal(d)
+	}},
+	{"permission", PermissionDenied, func(i int) SnapshotSpec { s := benchSpec(i); s.Permissions = 2; return s }, nil},
+	{"too_many_items", TooManyItems, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.MaxItems = 2; return s }, nil},
+	{"rate_limited", RequestRateLimited, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.RequestRate = PerMinute(1, 1); return s }, func(w *benchWorld) {
+		for _, p := range w.who {
+			w.engine.dir.find(&p).account.authority.Load().request.take(w.now.UnixNano(), 1)
 		}
-		i += 7
-	}
+	}},
+	// Without buckets: their tokens would be spent before the lease is asked.
+	{"exhausted", LeaseExhausted, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits = Limits{}; return s }, func(w *benchWorld) {
+		for _, p := range w.who {
+			w.engine.dir.find(&p).account.lease.lease.Load().left.Store(0)
+		}
+	}},
 }
 
 func BenchmarkDenied(b *testing.B) {
-	b.Run("unknown_principal", func(b *testing.B) {
-		benchDenied(b, UnknownPrincipal, benchSpec, 1, func(w *benchWorld) {
-			for i := range w.who {
-				w.who[i][9]++
+	for _, row := range benchDenials {
+		b.Run(row.name, func(b *testing.B) {
+			w := newBenchWorld(b, row.spec)
+			if row.after != nil {
+				row.after(w)
 			}
-		})
-	})
-	b.Run("permission", func(b *testing.B) {
-		benchDenied(b, PermissionDenied, func(i int) SnapshotSpec { s := benchSpec(i); s.Permissions = 2; return s }, 1, nil)
-	})
-	b.Run("too_many_items", func(b *testing.B) {
-		benchDenied(b, TooManyItems, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.MaxItems = 2; return s }, 1, nil)
-	})
-	b.Run("rate_limited", func(b *testing.B) {
-		benchDenied(b, RequestRateLimited, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits.RequestRate = PerMinute(1, 1); return s }, 1, func(w *benchWorld) {
-			for _, p := range w.who {
-				w.engine.dir.find(&p).account.authority.Load().request.take(w.now.UnixNano(), 1)
-			}
-		})
-	})
-	b.Run("exhausted", func(b *testing.B) {
-		// Without buckets: their tokens would be spent before the lease is asked.
-		benchDenied(b, LeaseExhausted, func(i int) SnapshotSpec { s := benchSpec(i); s.Limits = Limits{}; return s }, 1, func(w *benchWorld) {
-			for _, p := range w.who {
-				w.engine.dir.find(&p).account.lease.lease.Load().left.Store(0)
-			}
-		})
-	})
-}
-
-// BenchmarkStep adds one step of the lifecycle after another, so that each
-// costs what its row is more than the one before. A release ends what is held:
-// a slot's is one atomic add, a cancel's six.
-func BenchmarkStep(b *testing.B) {
-	steps := func(name string, f func(w *benchWorld, r Request, now time.Time)) {
-		b.Run(name, func(b *testing.B) {
-			w := newBenchWorld(b, benchSpec)
-			d := &drained{queue: w.queue, alone: b}
-			now, i := w.now, 0
+			i := 0
+			b.ReportAllocs()
 			for b.Loop() {
-				now = now.Add(50)
-				r, _ := w.engine.Begin(w.who[i&(benchPrincipals-1)], 1, now)
-				f(w, r, now)
+				if got := w.refused(w.who[i&(benchPrincipals-1)]); got != row.want {
+					b.Fatal(got)
+				}
 				i += 7
-				d.tick()
 			}
 		})
 	}
-	admit := func(w *benchWorld, r Request, now time.Time) Ready {
-		slot, _ := r.ReserveUsage(w.queue)
-		p, _ := r.Admit(Priced(benchQuote), &slot, now)
-		ready, _ := p.AcquireCapacity(NoGate{})
-		return ready
-	}
-	steps("1_begin", func(*benchWorld, Request, time.Time) {})
-	steps("2_slot_release", func(w *benchWorld, r Request, _ time.Time) { slot, _ := r.ReserveUsage(w.queue); slot.Release() })
-	steps("3_admit_cancel", func(w *benchWorld, r Request, now time.Time) { _ = admit(w, r, now).Cancel() })
-	steps("4_commit_done", func(w *benchWorld, r Request, now time.Time) {
-		c, _ := admit(w, r, now).Commit(benchRequest, now)
-		_, _ = c.Done()
-	})
-	steps("5_commit_settle_done", func(w *benchWorld, r Request, now time.Time) {
-		c, _ := admit(w, r, now).Commit(benchRequest, now)
-		_ = c.Settle(6)
-		_, _ = c.Done()
-	})
 }
 
 // BenchmarkElastic runs whole lifecycles on credit.
@@ -337,7 +300,7 @@ func BenchmarkElastic(b *testing.B) {
 	for _, p := range w.who {
 		w.engine.dir.find(&p).account.lease.Take()
 	}
-	d := &drained{queue: w.queue, alone: b}
+	d := &drained{queue: w.queue, b: b}
 	now, i := w.now, 0
 	b.ReportAllocs()
 	for b.Loop() {
@@ -379,38 +342,6 @@ func BenchmarkLeaseDebit(b *testing.B) {
 			}
 		})
 	}
-}
-
-// benchParallel runs exactly 8 goroutines.
-func benchParallel(b *testing.B, shards int, pick func(goroutine int) int) {
-	w := newBenchWorld(b, benchSpec)
-	if shards > 1 {
-		for _, p := range w.who {
-			w.engine.dir.find(&p).account.lease.Replace(newTestLease(b, LeaseSpec{Units: 1 << 62, Shards: shards}))
-		}
-	}
-	var id atomic.Int64
-	b.ReportAllocs()
-	b.SetParallelism(8 / min(8, maxProcs()))
-	b.RunParallel(func(pb *testing.PB) {
-		who := w.who[pick(int(id.Add(1)-1))]
-		d := &drained{queue: w.queue}
-		now := w.now
-		for pb.Next() {
-			now = now.Add(50)
-			if !w.lifecycle(who, now) {
-				b.Error("refused")
-				return
-			}
-			d.tick()
-		}
-	})
-}
-
-func BenchmarkEight(b *testing.B) {
-	b.Run("same_account", func(b *testing.B) { benchParallel(b, 1, func(int) int { return 7 }) })
-	b.Run("same_account_sharded_lease", func(b *testing.B) { benchParallel(b, 8, func(int) int { return 7 }) })
-	b.Run("distinct_accounts", func(b *testing.B) { benchParallel(b, 1, func(g int) int { return 8 * g }) })
 }
 
 func BenchmarkQuoteTable(b *testing.B) {

@@ -177,9 +177,7 @@ func (d *directory) retire(a *account) bool {
 	}
 	delete(d.accounts, a.id)
 	d.retired.admitted += a.occupancy.entered()
-	for i := range a.started {
-		d.retired.started[i] += a.started[i].Load()
-	}
+	d.retired.startedBestEffort += a.startedBestEffort.Load()
 	d.retired.cancelled += a.cancelled.Load()
 	a.orphaned.Store(&d.orphans)
 	for i := range a.denied {
@@ -194,8 +192,7 @@ func (d *directory) retire(a *account) bool {
 
 // retired is what accounts counted that are no more, under directory.mu.
 type retired struct {
-	admitted, cancelled uint64
-	started             [classEnd]uint64
+	admitted, cancelled, startedBestEffort uint64
 }
 
 // orphans are counters of such accounts that requests may still raise.

@@ -59,7 +59,7 @@ func (h CancelHandle) Cancel() CancelOutcome {
 			}
 		case phaseYielding, phaseReleasing, phaseCancelled:
 			return Cancelled
-		case phaseCommitting, phaseCommitted, phaseSettling, phaseSettled:
+		case phaseCommitted, phaseCommittedOdd, phaseSettling, phaseSettled:
 			return AlreadyCommitted
 		default:
 			return Finished

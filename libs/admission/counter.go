@@ -6,9 +6,9 @@ import (
 )
 
 // Counting happens at one point for each outcome: an account's occupancy word
-// counts what was admitted and an op's tally its units, account.refuse counts
-// what was refused, and unknown
-// principals, who have no account, count in lanes of the engine.
+// counts what was admitted, an op its units and commits, account.refuse counts
+// what was refused, and unknown principals, who have no account, count in lanes
+// of the engine.
 
 const tallyLanes = 16
 
@@ -85,7 +85,8 @@ func (e *Engine) Counts() Counts {
 	}
 	e.dir.mu.Lock()
 	gone, late := &e.dir.retired, &e.dir.orphans
-	c.Admitted, c.Cancelled, c.Started, c.Contended = gone.admitted, gone.cancelled, gone.started, late.contended.Load()
+	c.Admitted, c.Cancelled, c.Contended = gone.admitted, gone.cancelled, late.contended.Load()
+	c.Started[BestEffort] = gone.startedBestEffort
 	for i := range late.denied {
 		c.Denied[i] += late.denied[i].Load()
 	}
@@ -97,8 +98,8 @@ func (e *Engine) Counts() Counts {
 		for i := range a.denied {
 			c.Denied[i] += a.denied[i].Load()
 		}
-		for i := range a.started {
-			c.Started[i] += a.started[i].Load()
+		c.Started[BestEffort] += a.startedBestEffort.Load()
+		for i := range a.shed {
 			c.CapacityShed[i] += a.shed[i].Load()
 		}
 		c.AdmittedOverage += a.overage.admitted.Load()
@@ -109,7 +110,9 @@ func (e *Engine) Counts() Counts {
 		c.Contended += a.contended.Load()
 	}
 	e.dir.mu.Unlock()
-	c.UnitsAdmitted = e.ops.units()
+	var commits uint64 // read after those of best effort, which are among them
+	c.UnitsAdmitted, commits = e.ops.totals()
+	c.Started[Assured] = commits - c.Started[BestEffort]
 	c.Abandoned, c.AbandonedCommitted = e.rare.abandoned.Load(), e.rare.abandonedCommitted.Load()
 	c.Swept, c.SweptCommitted = e.rare.swept.Load(), e.rare.sweptCommitted.Load()
 	c.CommitExpired, c.CommitCanceled = e.rare.commitExpired.Load(), e.rare.commitCancelled.Load()

@@ -15,7 +15,10 @@ type entry struct {
 	cell        *cell
 	ceiling     uint64 // of the principal's requests in flight
 	unitsBefore uint64 // admitted by the account when the snapshot came
+	_           [cacheLine - 5*8]byte
 }
+
+var _ [0]struct{} = [unsafe.Sizeof(entry{}) - cacheLine]struct{}{}
 
 // cell is the stable place of a principal. It outlives its entries: occupancy
 // and the generation stay when a snapshot is replaced, hidden or revoked.

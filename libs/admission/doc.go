@@ -44,18 +44,19 @@
 // # Progress
 //
 // Wait-free, in a number of steps that doesn't depend on others: Begin and all
-// its refusals, the accessors and estimates, NoGate, Done's leaving of gauges
-// and gates, the release of slots and permits, CancelHandle.IsCancelled,
-// reading evidence (four tries, then there is none).
+// its refusals, the accessors and estimates, NoGate, recording a usage event,
+// Done's leaving of gauges and gates, the release of slots and permits,
+// CancelHandle.IsCancelled, reading evidence (four tries, then there is none).
 //
 // Lock-free with a bound of 128 lost compare-and-swaps for each word, at which
-// the request is refused as if there were no room: buckets, gauges, leases,
-// overage, capacity. A swap is lost only to another request that went through.
-// A sharded lease looks at each of its counters at most twice.
+// the request is refused as if there were no room: slots, buckets, gauges,
+// leases, overage, capacity. A swap is lost only to another request that went
+// through. A sharded lease looks at each of its counters at most twice. Settle
+// can't be refused: at the bound what it asked for is excess.
 //
-// Lock-free without a bound of its own, because it must not fail: recording a
-// usage event (one fetch-and-add), and CancelHandle.Cancel, which can lose only
-// to steps of the one request that it cancels, of which there are five.
+// Lock-free without a bound of its own, because it must not fail:
+// CancelHandle.Cancel, which can lose only to steps of the one request that it
+// cancels, of which there are five.
 //
 // Taking an op may allocate when the pool is cold. Locks are held by
 // publications (the directory's; the slot's, for LeaseSlot.Replace and Attest),

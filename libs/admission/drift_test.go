@@ -116,20 +116,39 @@ func oneOf(w *oneWorld, r Request, rng *rand.Rand, gate *UniformGate, now time.T
 	if rng.IntN(2) == 0 {
 		g = NoGate{}
 	}
-	if rng.IntN(5) == 0 {
-		p.CancelHandle().Cancel()
-	}
+	// A client may go away at any stage: whoever watches it has the handle.
+	h := p.CancelHandle()
+	disconnect := func(in int) bool { return rng.IntN(in) == 0 && h.Cancel() == Cancelled }
+	disconnect(8)
 	ready, err := p.AcquireCapacity(g)
 	if err != nil {
 		return 0, true
+	}
+	if disconnect(8) && rng.IntN(2) == 0 {
+		return 0, ready.Cancel() != nil // and the worker notices in time
 	}
 	c, err := ready.Commit(RequestID{1}, now)
 	if err != nil {
 		return 0, true
 	}
+	if rng.IntN(8) == 0 && h.Cancel() != AlreadyCommitted {
+		panic("a late cancel undid a commit") // outside of a worker: fails the test
+	}
+	return int64(work(c, rng).Units), true
+}
+
+// work runs a committed request, which may panic: its charge stands.
+func work(c Committed, rng *rand.Rand) (charge Charge) {
+	defer func() { _ = recover() }()
+	defer func() { charge, _ = c.Done() }()
+	if rng.IntN(8) == 0 {
+		panic("the work failed")
+	}
 	if rng.IntN(2) == 0 {
 		_ = c.Settle(CostUnits(rng.IntN(60)))
 	}
-	charge, _ := c.Done()
-	return int64(charge.Units), true
+	if rng.IntN(8) == 0 {
+		panic("the work failed once it had been metered")
+	}
+	return Charge{}
 }

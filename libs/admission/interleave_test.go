@@ -52,6 +52,7 @@ type model struct {
 	taken    bool // a permit is taken from the gate
 	commits  int
 	cancels  int
+	counted  bool // the commit's count has published its fields
 	fault    string
 }
 
@@ -102,15 +103,15 @@ func ownerCommits(from phase) func(*model, *actor) {
 					m.word = from
 				}
 			}
-			if !m.cas(from, phaseCommitting) {
+			if !m.cas(from, phaseCommitted) {
 				a.done = true
 				return
 			}
 			m.own(a)
 			m.commits++
 		case 1:
-			m.disown() // the fields are published with the word
-			m.word = phaseCommitted
+			m.disown() // the fields are published with the count
+			m.counted = true
 			a.done = true
 		}
 		a.pc++
@@ -160,10 +161,17 @@ func ownerTakesCapacity(there bool) func(*model, *actor) {
 			}
 			m.disown()
 		case 3: // the commit that follows
-			if m.cas(phaseReady, phaseCommitting) {
+			if m.cas(phaseReady, phaseCommitted) {
+				m.own(a)
 				m.commits++
-				m.word = phaseCommitted
+				a.pc = 6
+				return
 			}
+			a.done = true
+			return
+		case 6:
+			m.disown()
+			m.counted = true
 			a.done = true
 			return
 		case 4: // no capacity, or told to yield
@@ -246,31 +254,39 @@ func canceller(m *model, a *actor) {
 
 // sweeper is one look of Sweep at a stage that is over its deadline.
 func sweeper(m *model, a *actor) {
+	committed := a.seen == phaseCommitted || a.seen == phaseSettled
 	switch a.pc {
 	case 0:
 		a.seen = m.word
 	case 1:
-		to := phaseReleasing
 		switch a.seen {
-		case phasePending, phaseReady:
-		case phaseCommitted, phaseSettled:
-			to = phaseEmitting
+		case phasePending, phaseReady, phaseSettled:
+		case phaseCommitted:
+			if !m.counted {
+				a.done = true
+				return
+			}
 		default:
 			a.done = true
 			return
+		}
+	case 2:
+		to := phaseReleasing
+		if committed {
+			to = phaseEmitting
 		}
 		if !m.cas(a.seen, to) {
 			a.done = true
 			return
 		}
-	case 2:
-		if a.seen == phaseCommitted || a.seen == phaseSettled {
+	case 3:
+		if committed {
 			m.own(a)
 			m.emitted++
 			m.disown()
 		}
 		m.release(a)
-	case 3:
+	case 4:
 		m.word = phaseSwept
 		a.done = true
 	}

@@ -41,9 +41,15 @@ const MaxLeaseShards = 64
 //     sealed.
 //   - a left is never negative but for sealBias, which sealing subtracts.
 //
-// What every request touches is on two lines: the first, and the third.
+// What a request touches is one line: it writes left and spent, and reads the
+// rest. Of a sharded lease that line is read only, and the counters are apart.
 type LocalLease struct {
-	leaseCounter // the first, and most often the only one
+	leaseCounter
+	usableUntil int64        // unix nanoseconds
+	lowWater    int64        // of one counter
+	more        []leaseShard // nil if not sharded; then leaseCounter is zero
+	fence       uint64
+
 	// refused is the largest quote that did not fit since it was last asked.
 	refused  atomic.Uint64
 	rung     atomic.Bool
@@ -51,12 +57,6 @@ type LocalLease struct {
 	id       LeaseID
 	doorbell chan<- struct{}
 	_        [cacheLine - 6*8]byte
-
-	usableUntil int64          // unix nanoseconds
-	lowWater    int64          // of one counter
-	more        []leaseCounter // nil if not sharded
-	fence       uint64
-	_           [cacheLine - 3*8 - unsafe.Sizeof([]leaseCounter{})]byte
 }
 
 // leaseCounter is a part of a lease. left and spent share a line: the same
@@ -64,10 +64,18 @@ type LocalLease struct {
 type leaseCounter struct {
 	left  atomic.Int64
 	spent atomic.Uint64
-	_     [cacheLine - 2*8]byte
 }
 
-var _ [0]struct{} = [unsafe.Sizeof(LocalLease{}) % cacheLine]struct{}{}
+// leaseShard is a counter on a line of its own.
+type leaseShard struct {
+	leaseCounter
+	_ [cacheLine - unsafe.Sizeof(leaseCounter{})]byte
+}
+
+var (
+	_ [0]struct{} = [unsafe.Sizeof(LocalLease{}) - 2*cacheLine]struct{}{}
+	_ [0]struct{} = [unsafe.Sizeof(leaseShard{}) - cacheLine]struct{}{}
+)
 
 // sealBias makes every amount left negative, and stays recoverable.
 const sealBias = math.MinInt64

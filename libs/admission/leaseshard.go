@@ -11,11 +11,11 @@ import "iter"
 // counters gives every counter of the lease.
 func (l *LocalLease) counters() iter.Seq[*leaseCounter] {
 	return func(yield func(*leaseCounter) bool) {
-		if !yield(&l.leaseCounter) {
-			return
+		if l.more == nil {
+			yield(&l.leaseCounter)
 		}
 		for i := range l.more {
-			if !yield(&l.more[i]) {
+			if !yield(&l.more[i].leaseCounter) {
 				return
 			}
 		}
@@ -25,9 +25,9 @@ func (l *LocalLease) counters() iter.Seq[*leaseCounter] {
 // split spreads what was granted over n counters.
 func (l *LocalLease) split(n int) {
 	if n > 1 {
-		l.more = make([]leaseCounter, n-1)
+		l.more = make([]leaseShard, n)
 	}
-	parts, i := uint64(len(l.more)+1), uint64(0)
+	parts, i := uint64(max(n, 1)), uint64(0) //nolint:gosec // at most MaxLeaseShards
 	for c := range l.counters() {
 		units := l.granted / parts
 		if i++; i <= l.granted%parts {
@@ -43,10 +43,7 @@ func (l *LocalLease) at(home uint32) *leaseCounter {
 	if l.more == nil {
 		return &l.leaseCounter
 	}
-	if i := home & uint32(len(l.more)); i != 0 { //nolint:gosec // one less than a power of two
-		return &l.more[i-1]
-	}
-	return &l.leaseCounter
+	return &l.more[home&uint32(len(l.more)-1)].leaseCounter //nolint:gosec // a power of two
 }
 
 // refund gives back n units that were debited.
@@ -86,8 +83,7 @@ func (c *leaseCounter) takeUpTo(n uint64) (got uint64, left int64) {
 
 // debitSharded takes n units from home, else from one sibling, else from all.
 func (l *LocalLease) debitSharded(n uint64, home uint32) (ok bool, lost uint64) {
-	parts := uint32(len(l.more) + 1) //nolint:gosec // at most MaxLeaseShards
-	for i := range parts {
+	for i := range uint32(len(l.more)) { //nolint:gosec // at most MaxLeaseShards
 		ok, left, missed := l.at(home + i).take(n)
 		lost += missed
 		if ok {
@@ -107,7 +103,7 @@ func (l *LocalLease) debitSharded(n uint64, home uint32) (ok bool, lost uint64) 
 
 // debitUpTo takes what there is of n units, and says how many.
 func (l *LocalLease) debitUpTo(n uint64, home uint32) (sum uint64) {
-	for i := range uint32(len(l.more) + 1) { //nolint:gosec // at most MaxLeaseShards
+	for i := range uint32(max(len(l.more), 1)) { //nolint:gosec // at most MaxLeaseShards
 		got, left := l.at(home + i).takeUpTo(n - sum)
 		if sum += got; got > 0 && left < l.lowWater {
 			l.ring()
@@ -121,7 +117,7 @@ func (l *LocalLease) debitUpTo(n uint64, home uint32) (sum uint64) {
 
 // short says, without taking any, that the lease can't fund n units.
 func (l *LocalLease) short(n uint64) bool {
-	return l.left.Load() < int64(n) && (l.more == nil || l.shortInAll(n)) //nolint:gosec // at most MaxCostUnits
+	return l.left.Load() < int64(n) && (l.more == nil || l.shortInAll(n)) //nolint:gosec // at most MaxCostUnits; a sharded lease has none here
 }
 
 func (l *LocalLease) shortInAll(n uint64) bool {
@@ -149,7 +145,7 @@ type ShardOccupancy struct{ Remaining, Spent CostUnits }
 // count where their requests ran: if few counters have spent, goroutines share
 // them and sharding separates little.
 func (l *LocalLease) Shards() []ShardOccupancy {
-	all := make([]ShardOccupancy, 0, len(l.more)+1)
+	all := make([]ShardOccupancy, 0, max(len(l.more), 1))
 	for c := range l.counters() {
 		all = append(all, ShardOccupancy{Remaining: c.remaining(), Spent: CostUnits(c.spent.Load())})
 	}

@@ -17,7 +17,7 @@ var mutants = []struct {
 	guard, file, old, new string
 	run                   string // the tests that find it
 }{
-	{"commit and cancel race on one compare-and-swap", "stage.go", "if !o.word.CompareAndSwap(r.word, at(r.word, phaseCommitting)) {", "if o.word.Swap(at(r.word, phaseCommitting)) == ^uint64(0) {", "EverySequence"},
+	{"commit and cancel race on one compare-and-swap", "stage.go", "if !o.word.CompareAndSwap(r.word, committed) {", "if o.word.Swap(committed) == ^uint64(0) {", "EverySequence"},
 	{"a stage that moved on is stale", "op.go", "func after(word uint64) uint64 { return word&^phaseMask + (1 << phaseBits) }", "func after(word uint64) uint64 { return word &^ phaseMask }", "EverySequence"},
 	{"a lease never goes below zero", "lease.go", "if left < 0 || uint64(left) < n {", "if left < 0 {", "LeaseConserves|EveryRefusal|StealBefore"},
 	{"a sealed lease is not debited", "lease.go", "if left < 0 || uint64(left) < n {", "if uint64(left) < n {", "LeaseConserves|EveryRefusal"},
@@ -30,7 +30,7 @@ var mutants = []struct {
 	{"an excess draws on the installed lease", "settle.go", "!s.moveTo(installed, units):", "true:", "Excess|Settlements"},
 	{"a charge that moves gives its quote back", "settle.go", "\ts.lease.refund(s.quote, s.home)\n\ts.pay(l)", "\ts.pay(l)", "Excess|Settlements"},
 	{"a charge that stays gives back what it drew", "settle.go", "\t\tl.refund(got, s.home)\n", "", "Excess|Settlements"},
-	{"the event names the lease that paid", "settle.go", "s.source, s.lease, s.fence = SourceLease, l, l.fence", "s.source, s.lease = SourceLease, l", "Excess"},
+	{"the event names the lease that paid", "settle.go", "s.source, s.lease = SourceLease, l }", "s.source = SourceLease; _ = l }", "Excess"},
 	{"a lease that had lapsed funds no excess", "settle.go", "l == nil || s.committedAt >= l.usableUntil", "l == nil", "Lapsed"},
 	{"pending credit comes back", "op.go", "s.entry.account.overage.refund(s.quote)", "s.entry.account.overage.refund(0)", "EveryEnd"},
 	{"a late attestation doesn't undo newer funding", "evidence.go", "if epoch != s.evidence.epoch.Load() {", "if false {", "EvidenceEnds"},
@@ -46,7 +46,10 @@ var mutants = []struct {
 	{"a refused account gives the principal's place back", "admit.go", "\t\t\tc.occupancy.undo()\n\t\t\treturn ConcurrencyLimited", "\t\t\treturn ConcurrencyLimited", "EveryRefusal"},
 	{"a bucket never exceeds its burst", "rate.go", "if used > b.tolerance {\n\t\t\treturn false, lost", "if false {\n\t\t\treturn false, lost", "Burst|Rate|Bucket"},
 	{"a pending op in the pool is not in use", "op.go", "func (s *state) inUse(word uint64) bool { return (word>>phaseBits^s.tally.Load())&1 != 0 }", "func (s *state) inUse(word uint64) bool { return true }", "Sweep|Dropped"},
-	{"a full queue refuses", "usage.go", "if l.reserved.Add(1) <= int64(len(l.cells)) {", "if l.reserved.Add(1) > 0 {", "Queue|Usage|Slot"},
+	{"a full queue refuses", "usagequeue.go", "if cell == 0 {", "if false {", "Queue|Usage|Slot"},
+	{"a group that was freed is opened again", "usagequeue.go", "if g.lane.closed.Load()&g.self != 0 {", "if false {", "Queue|Usage|Slot"},
+	{"a group that was freed while it was closed is opened", "usagequeue.go", "if g.taken.Load() != ^uint64(0) {", "if false {", "Queue|Usage|Slot"},
+	{"a commit that isn't published is not swept", "sweep.go", "if !s.published(word) {", "if false {", "Sweep"},
 	{"a snapshot ends at its instant", "engine.go", "return now < r.engine.freshUntil.Load() && now < r.entry.snapshot.validUntil", "return now <= r.engine.freshUntil.Load() && now <= r.entry.snapshot.validUntil", "EveryRefusal|Fresh|Valid"},
 }
 

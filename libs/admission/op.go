@@ -14,18 +14,19 @@ import (
 //	pending ─▶ moving ────┘        (moving: capacity is being noted)
 //	   │         └─▶ yielding ─▶ next   (cancelled meanwhile; the owner releases)
 //	   ├─▶ releasing ─▶ cancelled or swept ─▶ next   (pending and ready)
-//	   └─▶ committing ─▶ committed ─▶ settling ─▶ settled
-//	                         └─▶ emitting ─▶ swept ─▶ next
+//	   └─▶ committed (even or odd) ─▶ settling ─▶ settled
+//	           └─▶ emitting ─▶ swept ─▶ next   (and from settled)
 //
 // The word is atomic from the start, not only once a handle was taken: the
 // sweep looks at every op, and a copy used on another goroutine must find out.
-// Plain phases would save five of the twenty or so atomic writes of a
-// lifecycle.
+// ADR 14 has what plain phases would save.
 //
 // An owner's last step goes straight to pending of the next generation, which
 // keeps everybody else away; the op is put back when its fields have been read.
 // Whether a pending op has been admitted or lies in the pool, its tally says:
-// so admission writes one atomic word that counts, marks and publishes.
+// so admission writes one atomic word that counts, marks and publishes. A commit
+// does so with another: its phase says whether an even or an odd number of
+// commits publishes it.
 type phase = uint64
 
 const (
@@ -36,15 +37,17 @@ const (
 	phaseReleasing
 	phaseCancelled
 	phaseSwept
-	phaseCommitting
-	phaseCommitted
 	phaseSettling
+	phaseCommitted // by an even number of commits
+	phaseCommittedOdd
 	phaseSettled
 	phaseEmitting
 
 	phaseBits = 4
 	phaseMask = 1<<phaseBits - 1
 )
+
+var _ [0]struct{} = [phaseCommitted & 1]struct{}{} // even, as committing and published have it
 
 // at gives the word of the same generation at another phase.
 func at(word uint64, p phase) uint64 { return word&^phaseMask | p }
@@ -61,14 +64,16 @@ type state struct {
 	// tally adds up 2·quote + 1 over every admission of the op. Its lowest bit
 	// is the number of admissions modulo two: while it differs from the
 	// generation's the op is in use, and the fields below are published.
-	tally  atomic.Uint64
-	engine *Engine
-	entry  *entry
-	lease  *LocalLease // nil if funded by a grant or on credit
-	slot   *usageLane
-	permit Permit
-	source UsageSource // what funds it
-	home   uint32      // the op's own counter of sharded leases; never changes
+	tally atomic.Uint64
+	// commits counts those of the op; see published.
+	commits atomic.Uint64
+	engine  *Engine
+	entry   *entry
+	lease   *LocalLease // nil if funded by a grant or on credit
+	slot    UsageSlot
+	permit  Permit
+	source  UsageSource // what funds it
+	home    uint32      // the op's own counter of sharded leases; never changes
 
 	quote   uint64
 	grant   uint64 // units granted; of a reserved request
@@ -93,8 +98,8 @@ type opPool struct {
 	born atomic.Pointer[birth]
 	mu   sync.Mutex // guards what follows; taken by cleanups, counts and the sweep only
 	live map[*state]*sighting
-	// retired are the units that ops admitted which are no more.
-	retired uint64
+	// retired are the units that ops admitted which are no more, and commits.
+	retired, retiredCommits uint64
 }
 
 type birth struct {
@@ -144,16 +149,17 @@ func (s *state) units() uint64 {
 	}
 }
 
-// units adds up what all ops have admitted.
-func (p *opPool) units() uint64 {
+// totals adds up what all ops have admitted, and their commits.
+func (p *opPool) totals() (units, commits uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.absorb()
-	sum := p.retired
+	units, commits = p.retired, p.retiredCommits
 	for s := range p.live {
-		sum += s.units()
+		units += s.units()
+		commits += s.commits.Load()
 	}
-	return sum
+	return units, commits
 }
 
 // take gives an op that is free, for its fields to be written and admitted.
@@ -177,6 +183,7 @@ func reap(s *state) {
 	e.ops.absorb()
 	delete(e.ops.live, s)
 	e.ops.retired += s.units()
+	e.ops.retiredCommits += s.commits.Load()
 	e.ops.mu.Unlock()
 	for range casTries {
 		word := s.word.Load()
@@ -190,7 +197,7 @@ func reap(s *state) {
 				e.rare.abandoned.Add(1)
 				return
 			}
-		case phaseCommitted, phaseSettled:
+		case phaseCommitted, phaseCommittedOdd, phaseSettled:
 			if s.word.CompareAndSwap(word, after(word)) {
 				s.emit(word&phaseMask == phaseSettled)
 				e.rare.abandonedCommitted.Add(1)
@@ -211,9 +218,7 @@ func (s *state) release() {
 		s.entry.account.overage.refund(s.quote)
 	case SourceReserved: // the ledger's own affair
 	}
-	if s.slot != nil {
-		s.slot.reserved.Add(-1)
-	}
+	s.slot.Release()
 	s.vacate()
 }
 
@@ -228,7 +233,7 @@ func (s *state) emit(settled bool) Charge {
 	case s.source == SourceOverage:
 		c.Excess = c.Units
 	}
-	if s.slot != nil {
+	if s.slot.Held() {
 		s.slot.record(s, c)
 	}
 	if s.lease != nil {

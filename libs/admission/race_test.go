@@ -257,7 +257,11 @@ func TestPublicationNeverTearsARequest(t *testing.T) {
 	var admitted, refused atomic.Int64
 	for range 3 {
 		readers.Go(func() {
-			for range raceScaled(100_000, 10_000) {
+			rounds := raceScaled(100_000, 10_000)
+			for n := 0; n < rounds || n < 100*rounds && (admitted.Load() == 0 || refused.Load() == 0); n++ {
+				if n%1000 == 999 {
+					runtime.Gosched() // there may be one processor only
+				}
 				r, d := w.Begin(w.spec.Principal, 1, w.now)
 				if d.Denied() {
 					if d.Reason != UnknownPrincipal {
@@ -282,6 +286,6 @@ func TestPublicationNeverTearsARequest(t *testing.T) {
 	publisher.Wait()
 	w.requireIdle(w.lease.Granted())
 	if admitted.Load() == 0 || refused.Load() == 0 {
-		t.Logf("admitted %d, refused %d: one kind never met", admitted.Load(), refused.Load())
+		t.Errorf("admitted %d, refused %d: not every winner occurred", admitted.Load(), refused.Load())
 	}
 }

@@ -79,20 +79,19 @@ const casTries = 128
 //     instant exactly the burst is admitted, whatever the sizes.
 //   - an older now only makes tat − now larger: it never mints.
 //
-// It fills a cache line: admission writes tat and reads the rest.
+// It is half a cache line: an authority keeps its three side by side.
 type bucket struct {
 	tat       atomic.Uint64
 	perUnit   uint64
-	tolerance uint64
-	stale     uint64 // ticks of staleLimit
-	shift     uint
-	rate      Rate
+	tolerance uint64 // ticks of the burst
+	shift     uint8
 }
 
-var _ [0]struct{} = [unsafe.Sizeof(bucket{}) - cacheLine]struct{}{}
+var _ [0]struct{} = [2*unsafe.Sizeof(bucket{}) - cacheLine]struct{}{}
 
-// newBucket gives nil for no limit. The rate MUST have been validated.
-func newBucket(r Rate) *bucket {
+// of makes b, which nobody uses yet, a full bucket and gives it; nil for
+// no limit. The rate MUST have been validated.
+func (b *bucket) of(r Rate) *bucket {
 	if r.IsZero() {
 		return nil
 	}
@@ -100,13 +99,20 @@ func newBucket(r Rate) *bucket {
 	if fault != "" {
 		return nil
 	}
-	return &bucket{perUnit: perUnit, tolerance: tolerance, stale: uint64(staleLimit) << shift, shift: shift, rate: r}
+	b.perUnit, b.tolerance, b.shift = perUnit, tolerance, uint8(shift) //nolint:gosec // 7 or 9
+	return b
 }
+
+// burst is how many units pass at once.
+func (b *bucket) burst() uint64 { return b.tolerance / b.perUnit }
+
+// ticks gives now, modulo 2⁶⁴ as everything here.
+func (b *bucket) ticks(now int64) uint64 { return uint64(now) << (b.shift & 63) } //nolint:gosec // as said
 
 // level gives how many ticks of the burst are used up at the instant at.
 func (b *bucket) level(tat, at uint64) uint64 {
 	used := tat - at
-	if tat == 0 || used > b.tolerance+b.stale {
+	if tat == 0 || used > b.tolerance+b.ticks(int64(staleLimit)) {
 		return 0 // full: tat has passed (or never was)
 	}
 	return used
@@ -119,7 +125,7 @@ func (b *bucket) take(now int64, n uint64) (ok bool, lost uint64) {
 	if hi != 0 || need > b.tolerance {
 		return false, 0
 	}
-	at := uint64(now) << b.shift
+	at := b.ticks(now)
 	for lost < casTries {
 		tat := b.tat.Load()
 		used := b.level(tat, at) + need
@@ -140,34 +146,34 @@ func (b *bucket) describe(d *Denial, now int64, n uint64) {
 	if b == nil {
 		return
 	}
-	used := b.level(b.tat.Load(), uint64(now)<<b.shift) //nolint:gosec // modulo 2⁶⁴ is meant
-	d.Limit, d.Used = b.rate.Burst, min((used+b.perUnit-1)/b.perUnit, b.rate.Burst)
+	used := b.level(b.tat.Load(), b.ticks(now))
+	d.Limit, d.Used = b.burst(), min((used+b.perUnit-1)/b.perUnit, b.burst())
 	if hi, need := bits.Mul64(n, b.perUnit); hi == 0 && used+need > b.tolerance {
 		d.Wait = time.Duration((used + need - b.tolerance + 1<<b.shift - 1) >> b.shift) //nolint:gosec // below 2⁶³
 	}
 }
 
 // fits says whether n units can ever pass.
-func (b *bucket) fits(n uint64) bool { return n <= b.rate.Burst }
+func (b *bucket) fits(n uint64) bool {
+	hi, need := bits.Mul64(n, b.perUnit)
+	return hi == 0 && need <= b.tolerance
+}
 
-// successor gives the bucket of a newer policy: the same one if the rate is
-// the same, else one that has used up as many units as this one has at now. So
-// a raised limit helps the next request, and publishing mints nothing.
-func (b *bucket) successor(r Rate, now int64) *bucket {
-	if b == nil {
-		return newBucket(r)
+// successor gives the bucket of a newer policy: the same one if it counts the
+// same, else next, which nobody uses yet, with as many units used up as this one
+// has at now. So a raised limit helps the next request, and publishing mints
+// nothing.
+func (b *bucket) successor(r Rate, now int64, next *bucket) *bucket {
+	next = next.of(r)
+	if b == nil || next == nil {
+		return next
 	}
-	if b.rate == r {
+	if b.shift == next.shift && b.perUnit == next.perUnit && b.tolerance == next.tolerance {
 		return b
 	}
-	next := newBucket(r)
-	if next == nil {
-		return nil
-	}
-	used := b.level(b.tat.Load(), uint64(now)<<b.shift)
-	units := min((used+b.perUnit-1)/b.perUnit, r.Burst)
-	if units > 0 {
-		next.tat.Store(max(uint64(now)<<next.shift+units*next.perUnit, 1))
+	used := b.level(b.tat.Load(), b.ticks(now))
+	if units := min((used+b.perUnit-1)/b.perUnit, r.Burst); units > 0 {
+		next.tat.Store(max(next.ticks(now)+units*next.perUnit, 1))
 	}
 	return next
 }

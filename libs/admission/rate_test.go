@@ -17,12 +17,12 @@ func TestBucketAdmitsExactlyTheBurstAtOneInstant(t *testing.T) {
 		if i > 0 {
 			perGoroutine = 50_000
 		}
-		b := newBucket(r)
+		b := new(bucket).of(r)
 		if b == nil {
 			t.Fatalf("%+v is out of domain", r)
 		}
 		burst := min(r.Burst, uint64(perGoroutine)*4)
-		b.rate.Burst, b.tolerance = burst, burst*b.perUnit
+		b.tolerance = burst * b.perUnit
 		var admitted atomic.Uint64
 		var wg sync.WaitGroup
 		for range 8 {
@@ -47,7 +47,7 @@ func TestBucketAdmitsExactlyTheBurstAtOneInstant(t *testing.T) {
 // admits nothing that the newest instant would not.
 func TestStaleNowNeverMints(t *testing.T) {
 	t.Parallel()
-	b := newBucket(PerSecond(10, 10))
+	b := new(bucket).of(PerSecond(10, 10))
 	now := testNow.UnixNano()
 	if ok, _ := b.take(now, 10); !ok {
 		t.Fatal("a full bucket refused its burst")
@@ -67,7 +67,7 @@ func TestStaleNowNeverMints(t *testing.T) {
 func TestIdleBucketHoldsNoMoreThanItsBurst(t *testing.T) {
 	t.Parallel()
 	for _, idle := range []time.Duration{time.Nanosecond, time.Second, time.Hour, 24 * time.Hour, 80 * 24 * time.Hour} {
-		b := newBucket(PerMinute(60, 5))
+		b := new(bucket).of(PerMinute(60, 5))
 		now := testNow.UnixNano()
 		b.take(now, 3)
 		now += int64(idle)
@@ -94,7 +94,7 @@ func TestIdleBucketHoldsNoMoreThanItsBurst(t *testing.T) {
 func TestSustainedRateIsWithinOnePercent(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Rate{PerSecond(1, 1), PerMinute(7, 2), PerSecond(333, 3), PerSecond(999_999, 100), PerSecond(900_000_001, 1000), PerSecond(4_294_967_295, 10_000)} {
-		b := newBucket(r)
+		b := new(bucket).of(r)
 		if b == nil {
 			t.Fatalf("%+v is out of domain", r)
 		}
@@ -120,13 +120,13 @@ func TestSustainedRateIsWithinOnePercent(t *testing.T) {
 // refused, at the hint it passes.
 func TestWaitIsWhenTheRequestPasses(t *testing.T) {
 	t.Parallel()
-	b := newBucket(PerSecond(3, 4))
+	b := new(bucket).of(PerSecond(3, 4))
 	now := testNow.UnixNano()
 	b.take(now, 4)
 	for n := uint64(1); n <= 4; n++ {
 		var d Denial
 		b.describe(&d, now, n)
-		fresh := func() *bucket { c := newBucket(b.rate); c.tat.Store(b.tat.Load()); return c }
+		fresh := func() *bucket { c := new(bucket).of(PerSecond(3, 4)); c.tat.Store(b.tat.Load()); return c }
 		if ok, _ := fresh().take(now+int64(d.Wait)-1, n); ok {
 			t.Errorf("%d units pass before the wait of %v", n, d.Wait)
 		}
@@ -144,12 +144,12 @@ func TestWaitIsWhenTheRequestPasses(t *testing.T) {
 func TestNewRateKeepsWhatIsUsedUp(t *testing.T) {
 	t.Parallel()
 	now := testNow.UnixNano()
-	b := newBucket(PerSecond(1, 10))
+	b := new(bucket).of(PerSecond(1, 10))
 	b.take(now, 10)
-	if b.successor(b.rate, now) != b {
+	if b.successor(PerSecond(1, 10), now, new(bucket)) != b {
 		t.Error("an unchanged rate lost its bucket")
 	}
-	raised := b.successor(PerSecond(1, 13), now)
+	raised := b.successor(PerSecond(1, 13), now, new(bucket))
 	for range 3 {
 		if ok, _ := raised.take(now, 1); !ok {
 			t.Error("a raised burst did not help")
@@ -158,14 +158,14 @@ func TestNewRateKeepsWhatIsUsedUp(t *testing.T) {
 	if ok, _ := raised.take(now, 1); ok {
 		t.Error("a raise minted more than the difference")
 	}
-	lowered := b.successor(PerSecond(1, 2), now)
+	lowered := b.successor(PerSecond(1, 2), now, new(bucket))
 	if ok, _ := lowered.take(now, 1); ok {
 		t.Error("a lowered limit did not bind")
 	}
 	if ok, _ := lowered.take(now+int64(time.Second), 1); !ok {
 		t.Error("a lowered limit binds for longer than its burst")
 	}
-	if b.successor(Rate{}, now) != nil {
+	if b.successor(Rate{}, now, new(bucket)) != nil {
 		t.Error("no limit has a bucket")
 	}
 }
@@ -194,7 +194,7 @@ func TestRateDomainIsRefused(t *testing.T) {
 // ahead: it must not refuse for a year.
 func TestClockSetBackRestartsTheBucket(t *testing.T) {
 	t.Parallel()
-	b := newBucket(PerSecond(1, 1))
+	b := new(bucket).of(PerSecond(1, 1))
 	b.take(testNow.UnixNano(), 1)
 	if ok, _ := b.take(testNow.Add(-200*24*time.Hour).UnixNano(), 1); !ok {
 		t.Error("a corrected clock is still refused")

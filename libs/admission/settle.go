@@ -102,4 +102,4 @@ func (s *state) moveTo(l *LocalLease, units uint64) bool {
 }
 
 // pay makes l the lease that the event names.
-func (s *state) pay(l *LocalLease) { s.source, s.lease, s.fence = SourceLease, l, l.fence }
+func (s *state) pay(l *LocalLease) { s.source, s.lease = SourceLease, l }

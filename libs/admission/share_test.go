@@ -47,3 +47,30 @@ func TestSharesNeverAddUpToMore(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestAShareMustStillAdmitTheDearestRequest guards that dividing a burst can't
+// make a request unpriceable in silence: the share is refused when published.
+func TestAShareMustStillAdmitTheDearestRequest(t *testing.T) {
+	t.Parallel()
+	whole := Limits{MaxItems: 10, ItemRate: PerSecond(30, 30), CostRate: PerSecond(90, 90), Version: 7}
+	for n, field := range map[uint64]string{1: "", 3: "", 4: "max_items_per_request"} {
+		share, err := whole.Share(n)
+		if err != nil || share.Version != 7 {
+			t.Fatalf("%+v, %v", share, err)
+		}
+		spec := testSpec(1)
+		spec.Limits, spec.Costs = share, CostTable{Classes: []ClassCost{priced(3, 0)}}
+		snapshot, err := NewAccountSnapshot(StatusActive, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = NewPublishableSnapshot(snapshot)
+		if field == "" && err != nil {
+			t.Errorf("a share of %d: %v", n, err)
+		}
+		if field != "" {
+			requireField(t, err, field)
+			requireField(t, err, "cost_rate")
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package admission
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // Pending holds rate tokens, occupancy and units. End it with AcquireCapacity
 // or Cancel.
@@ -112,24 +115,38 @@ func (r Ready) Commit(requestID RequestID, now time.Time) (Committed, error) {
 		return o.commitOnCredit(r.word, requestID, instant)
 	}
 	// This is the one compare-and-swap that commit and cancel race on. The
-	// fields follow, and publishing them is what Settle, Done, the sweep and the
-	// cleanup wait for.
-	if !o.word.CompareAndSwap(r.word, at(r.word, phaseCommitting)) {
+	// fields follow, and the sweep and the cleanup wait until they are published.
+	committed := o.committing(r.word)
+	if !o.word.CompareAndSwap(r.word, committed) {
 		return Committed{}, o.commitLost(r.word)
 	}
-	return o.started(r.word, requestID, instant), nil
+	return o.started(committed, requestID, instant), nil
 }
 
-// started publishes a commit that has been decided.
+// committing gives the word of a commit that is about to be decided: its phase
+// says which parity of the op's commits publishes it. Only the owner of a stage
+// that can commit raises them, so for a stale one any answer will do.
+func (s *state) committing(word uint64) uint64 {
+	return at(word, phaseCommitted+(s.commits.Load()+1)&1)
+}
+
+// published says whether the fields of a commit that was decided have been
+// written. Its owner needn't ask.
+func (s *state) published(word uint64) bool { return (s.commits.Load()^word)&1 == 0 }
+
+// started publishes a commit that has been decided, by the write that counts it.
 func (o *op) started(word uint64, requestID RequestID, now int64) Committed {
 	s := o.state
 	if s.source != SourceReserved {
 		s.request = requestID
 	}
 	s.committedAt = now
-	word = at(word, phaseCommitted)
-	o.word.Store(word)
-	s.entry.account.started[s.entry.snapshot.class].Add(1)
+	class := s.entry.snapshot.class
+	s.commits.Add(1)
+	if class != Assured {
+		s.entry.account.startedBestEffort.Add(1)
+	}
+	runtime.KeepAlive(o) // not unreachable half-way: the cleanup doesn't ask whether it is published
 	return Committed{o, word}
 }
 
@@ -157,8 +174,9 @@ func (o *op) decideOnCredit(word uint64, requestID RequestID, now int64) (Commit
 			reason = s.entry.account.extend(s.quote, limit)
 		}
 	}
+	committed := o.committing(word)
 	won := reason == 0 && credit.commit(s.quote, func() bool {
-		return o.word.CompareAndSwap(at(word, phaseMoving), at(word, phaseCommitting))
+		return o.word.CompareAndSwap(at(word, phaseMoving), committed)
 	})
 	if !won {
 		if reason == 0 && s.source == SourceLease {
@@ -168,11 +186,11 @@ func (o *op) decideOnCredit(word uint64, requestID RequestID, now int64) (Commit
 	}
 	if s.source == SourceLease {
 		s.lease.refund(s.quote, s.home)
-		s.lease, s.source, s.fence = nil, SourceOverage, 0
+		s.lease, s.source = nil, SourceOverage
 		credit.fallbacks.Add(1)
 		credit.fallbackUnits.Add(s.quote)
 	}
-	return o.started(word, requestID, now), nil
+	return o.started(committed, requestID, now), nil
 }
 
 // commitRefused ends a request that is moving for a charge of zero: reason says

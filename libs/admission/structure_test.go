@@ -145,11 +145,18 @@ func TestLayout(t *testing.T) {
 		t.Errorf("the read-mostly part starts at %d", off)
 	}
 	var l LocalLease
-	if d := unsafe.Offsetof(l.usableUntil) - unsafe.Offsetof(l.left); d < cacheLine {
-		t.Errorf("a lease's window is %d bytes from what is left", d)
+	if unsafe.Offsetof(l.fence)+8 > cacheLine {
+		t.Error("what a request touches of a lease is more than a line")
+	}
+	if more := make([]leaseShard, 2); uintptr(len(more))*cacheLine != 2*unsafe.Sizeof(more[0]) {
+		t.Error("counters of a sharded lease share a line")
+	}
+	var p authority
+	if off := unsafe.Offsetof(p.own); off%cacheLine != 0 || off < unsafe.Offsetof(p.version)+8 {
+		t.Errorf("buckets start at %d of what is only read", off)
 	}
 	var u usageLane
-	if d := unsafe.Offsetof(u.reading) - unsafe.Offsetof(u.reserved); d < cacheLine {
+	if d := unsafe.Offsetof(u.reading) - unsafe.Offsetof(u.closed); d < cacheLine {
 		t.Errorf("a lane's reader is %d bytes from its writers", d)
 	}
 }

@@ -34,7 +34,12 @@ func (e *Engine) Sweep(now time.Time, d Deadlines) (uncommitted, committed int) 
 		limit, from := d.Uncommitted, phaseReleasing
 		switch word & phaseMask {
 		case phasePending, phaseReady:
-		case phaseCommitted, phaseSettled:
+		case phaseCommitted, phaseCommittedOdd:
+			if !s.published(word) {
+				continue
+			}
+			limit, from = d.Committed, phaseEmitting
+		case phaseSettled:
 			limit, from = d.Committed, phaseEmitting
 		default:
 			continue

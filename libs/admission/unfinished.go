@@ -22,7 +22,7 @@ func (e *Engine) Unfinished() []Unfinished {
 		}
 		switch word & phaseMask {
 		case phaseCancelled, phaseSwept: // ended, though its owner hasn't heard
-		case phaseCommitting, phaseCommitted, phaseSettling, phaseSettled, phaseEmitting:
+		case phaseCommitted, phaseCommittedOdd, phaseSettling, phaseSettled, phaseEmitting:
 			all = append(all, Unfinished{Committed: true, Admitted: s.trace.where()})
 		default:
 			all = append(all, Unfinished{Admitted: s.trace.where()})

@@ -69,6 +69,55 @@ func TestQueueDeliversEveryEventOnce(t *testing.T) {
 	t.Logf("the queue was full %d times", shed.Load())
 }
 
+// TestAFullGroupOpensAgain guards the glance at which a full lane refuses: a
+// group that was closed is found again once a cell of it is free, by a release,
+// by the reader, and also if that happened while it was being closed.
+func TestAFullGroupOpensAgain(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{4, 64, 4096, 1 << 14} {
+		q, err := NewUsageQueue(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var slots []UsageSlot
+		for s, ok := q.reserve(3); ok; s, ok = q.reserve(3) {
+			slots = append(slots, s)
+		}
+		if len(slots) != size || q.Reserved() != uint64(size) {
+			t.Errorf("%d slots of %d, reserved %d", len(slots), size, q.Reserved())
+		}
+		for i := range q.lanes {
+			if q.lanes[i].closed.Load() != ^uint64(0) {
+				t.Errorf("lane %d of a full queue is open", i)
+			}
+		}
+		entry := &entry{snapshot: testPublishable(t, testSpec(1)).Snapshot()}
+		buf := make([]UsageEvent, 8)
+		for _, i := range []int{0, size / 2, size - 1} {
+			for range 2 {
+				slots[i].Release()
+				var ok bool
+				if slots[i], ok = q.reserve(0); !ok {
+					t.Fatalf("size %d: what was released is lost", size)
+				}
+				slots[i].move().record(&state{entry: entry}, Charge{Units: 1})
+				if n := q.Drain(buf); n != 1 {
+					t.Fatalf("size %d: drained %d", size, n)
+				}
+				if slots[i], ok = q.reserve(0); !ok {
+					t.Fatalf("size %d: what was drained is lost", size)
+				}
+			}
+		}
+		g := slots[0].group
+		slots[0].Release() // after a look that found the group full, and before it is closed
+		g.close()
+		if _, ok := q.reserve(0); !ok {
+			t.Errorf("size %d: closed although a cell was free", size)
+		}
+	}
+}
+
 func TestFullQueueRefusesAndOneCallerGetsAll(t *testing.T) {
 	t.Parallel()
 	q, err := NewUsageQueue(300)

@@ -3,16 +3,12 @@ package admission
 import (
 	"encoding/binary"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
-// The benchmarks run beside two controls, an uncontended atomic Add and one
-// AllowN of x/time/rate, because figures of one machine say little on another.
+// Figures of one machine say little on another: BenchmarkLeast has the controls
+// that they are compared with.
 
 const benchPrincipals = 1024
 
@@ -111,69 +107,6 @@ func (w *benchWorld) lifecycle(who Principal, now time.Time) bool {
 	return err == nil
 }
 
-func BenchmarkControlAtomicAdd(b *testing.B) {
-	var x atomic.Int64
-	for b.Loop() {
-		x.Add(1)
-	}
-}
-
-func BenchmarkControlAllowN(b *testing.B) {
-	l := rate.NewLimiter(1e9, 1<<30)
-	now := time.Unix(1_800_000_000, 0)
-	for b.Loop() {
-		now = now.Add(50)
-		l.AllowN(now, 1)
-	}
-}
-
-// BenchmarkControlMutex is what the whole lifecycle's bookkeeping costs with a
-// lock and three plain token buckets: two critical sections, nothing proved.
-func BenchmarkControlMutex(b *testing.B) {
-	var mu sync.Mutex
-	var account struct {
-		tokens               [3]float64
-		last                 int64
-		inFlight, units, own int64
-	}
-	now := int64(0)
-	for b.Loop() {
-		now += 50
-		mu.Lock()
-		for i := range account.tokens {
-			account.tokens[i] = min(account.tokens[i]+float64(now-account.last), 1e9) - 1
-		}
-		account.last = now
-		account.inFlight++
-		account.own++
-		account.units += 10
-		mu.Unlock()
-		mu.Lock()
-		account.inFlight--
-		account.own--
-		account.units -= 4
-		mu.Unlock()
-	}
-}
-
-func BenchmarkControlSyncMap(b *testing.B) {
-	var m sync.Map
-	for i := range benchPrincipals {
-		m.Store(Principal(testID('p', i)), new(int))
-	}
-	who := make([]Principal, benchPrincipals)
-	for i := range who {
-		who[i] = testID('p', i)
-	}
-	i := 0
-	for b.Loop() {
-		if _, ok := m.Load(who[i&(benchPrincipals-1)]); !ok {
-			b.Fatal("not found")
-		}
-		i += 7
-	}
-}
-
 func BenchmarkLifecycle(b *testing.B) {
 	w := newBenchWorld(b, benchSpec)
 	d := &drained{queue: w.queue, b: b}
@@ -205,34 +138,20 @@ func BenchmarkBeginAdmitCancel(b *testing.B) {
 	}
 }
 
-func BenchmarkReservedLifecycle(b *testing.B) {
-	w := newBenchWorld(b, testSpec)
-	gate, err := NewUniformGate(1000)
-	if err != nil {
-		b.Fatal(err)
+// reserved runs one request that a grant funds, from Begin to Done.
+func (w *benchWorld) reserved(who Principal, gate Gate, now time.Time) bool {
+	r, _ := w.engine.Begin(who, 1, now)
+	permit, _ := r.AcquirePermit(gate)
+	ready, d := r.AdmitReserved(benchQuote, Grant{RequestID: benchRequest, Fence: 1, Units: 10, UsableUntil: now.Add(time.Minute)}, &permit, nil, now)
+	if d.Denied() {
+		return false
 	}
-	now, i := w.now, 0
-	b.ReportAllocs()
-	for b.Loop() {
-		now = now.Add(50)
-		r, _ := w.engine.Begin(w.who[i&(benchPrincipals-1)], 1, now)
-		permit, _ := r.AcquirePermit(gate)
-		ready, d := r.AdmitReserved(benchQuote, Grant{RequestID: benchRequest, Fence: 1, Units: 10, UsableUntil: now.Add(time.Minute)}, &permit, nil, now)
-		if d.Denied() {
-			b.Fatal(d)
-		}
-		c, err := ready.Commit(benchRequest, now)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := c.Settle(6); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := c.Done(); err != nil {
-			b.Fatal(err)
-		}
-		i += 7
+	c, err := ready.Commit(benchRequest, now)
+	if err != nil || c.Settle(6) != nil {
+		return false
 	}
+	_, err = c.Done()
+	return err == nil
 }
 
 // refused runs a request up to its refusal.
@@ -287,29 +206,6 @@ func BenchmarkDenied(b *testing.B) {
 				i += 7
 			}
 		})
-	}
-}
-
-// BenchmarkElastic runs whole lifecycles on credit.
-func BenchmarkElastic(b *testing.B) {
-	w := newBenchWorld(b, func(i int) SnapshotSpec {
-		s := benchSpec(i)
-		s.Enforcement = Enforcement{Mode: Elastic, OverageCap: 1 << 62}
-		return s
-	})
-	for _, p := range w.who {
-		w.engine.dir.find(&p).account.lease.Take()
-	}
-	d := &drained{queue: w.queue, b: b}
-	now, i := w.now, 0
-	b.ReportAllocs()
-	for b.Loop() {
-		now = now.Add(50)
-		if !w.lifecycle(w.who[i&(benchPrincipals-1)], now) {
-			b.Fatal("refused")
-		}
-		i += 7
-		d.tick()
 	}
 }
 

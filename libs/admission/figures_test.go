@@ -47,6 +47,47 @@ func BenchmarkLeast(b *testing.B) {
 		now := time.Unix(1_800_000_000, 0)
 		return func(int) { now = now.Add(50); l.AllowN(now, 1) }, nil
 	})
+	// What the whole lifecycle's bookkeeping costs with a lock and three plain
+	// token buckets: two critical sections, nothing proved.
+	row("mutex", func(*testing.B) (func(int), func()) {
+		var mu sync.Mutex
+		var account struct {
+			tokens               [3]float64
+			last                 int64
+			inFlight, units, own int64
+		}
+		now := int64(0)
+		return func(int) {
+			now += 50
+			mu.Lock()
+			for i := range account.tokens {
+				account.tokens[i] = min(account.tokens[i]+float64(now-account.last), 1e9) - 1
+			}
+			account.last = now
+			account.inFlight++
+			account.own++
+			account.units += 10
+			mu.Unlock()
+			mu.Lock()
+			account.inFlight--
+			account.own--
+			account.units -= 4
+			mu.Unlock()
+		}, nil
+	})
+	row("sync_map", func(b *testing.B) (func(int), func()) {
+		var m sync.Map
+		who := make([]Principal, benchPrincipals)
+		for i := range who {
+			who[i] = testID('p', i)
+			m.Store(who[i], new(int))
+		}
+		return func(i int) {
+			if _, ok := m.Load(who[7*i&(benchPrincipals-1)]); !ok {
+				b.Fatal("not found")
+			}
+		}, nil
+	})
 	requests := func(run func(w *benchWorld, who Principal, now time.Time) bool) func(b *testing.B) (func(int), func()) {
 		return func(b *testing.B) (func(int), func()) {
 			w := newBenchWorld(b, benchSpec)
@@ -65,6 +106,27 @@ func BenchmarkLeast(b *testing.B) {
 	row("lifecycle_of_16", requests(func(w *benchWorld, who Principal, now time.Time) bool {
 		return w.lifecycle(w.who[who[3]&15], now)
 	}))
+	gate, err := NewUniformGate(1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	row("reserved_lifecycle", requests(func(w *benchWorld, who Principal, now time.Time) bool { return w.reserved(who, gate, now) }))
+	row("credit_lifecycle", func(b *testing.B) (func(int), func()) {
+		w := newBenchWorld(b, func(i int) SnapshotSpec {
+			s := benchSpec(i)
+			s.Enforcement = Enforcement{Mode: Elastic, OverageCap: 1 << 62}
+			return s
+		})
+		for _, p := range w.who {
+			w.engine.dir.find(&p).account.lease.Take()
+		}
+		d, now := &drained{queue: w.queue}, w.now
+		return func(i int) {
+			if now = now.Add(50); !w.lifecycle(w.who[7*i&(benchPrincipals-1)], now) {
+				b.Fatal("refused")
+			}
+		}, d.drain
+	})
 	row("begin_admit_cancel", requests(func(w *benchWorld, who Principal, now time.Time) bool {
 		r, _ := w.engine.Begin(who, 1, now)
 		slot, _ := r.ReserveUsage(w.queue)

@@ -47,8 +47,8 @@ var mutants = []struct {
 	{"a bucket never exceeds its burst", "rate.go", "if used > b.tolerance {\n\t\t\treturn false, lost", "if false {\n\t\t\treturn false, lost", "Burst|Rate|Bucket"},
 	{"a pending op in the pool is not in use", "op.go", "func (s *state) inUse(word uint64) bool { return (word>>phaseBits^s.tally.Load())&1 != 0 }", "func (s *state) inUse(word uint64) bool { return true }", "Sweep|Dropped"},
 	{"a full queue refuses", "usagequeue.go", "if cell == 0 {", "if false {", "Queue|Usage|Slot"},
-	{"a group that was freed is opened again", "usagequeue.go", "if g.lane.closed.Load()&g.self != 0 {", "if false {", "Queue|Usage|Slot"},
-	{"a group that was freed while it was closed is opened", "usagequeue.go", "if g.taken.Load() != ^uint64(0) {", "if false {", "Queue|Usage|Slot"},
+	{"a group that was freed is opened again", "usagequeue.go", "if g.lane.closed.Load()&g.self != 0 {", "if false {", "AFullGroup"},
+	{"a group that was freed while it was closed is opened", "usagequeue.go", "if g.taken.Load() != ^uint64(0) {", "if false {", "AFullGroup"},
 	{"a commit that isn't published is not swept", "sweep.go", "if !s.published(word) {", "if false {", "Sweep"},
 	{"a snapshot ends at its instant", "engine.go", "return now < r.engine.freshUntil.Load() && now < r.entry.snapshot.validUntil", "return now <= r.engine.freshUntil.Load() && now <= r.entry.snapshot.validUntil", "EveryRefusal|Fresh|Valid"},
 }

@@ -116,11 +116,23 @@ func bookRow(slug string, h ledger.Holdings) []rows.Cell {
 		left, right = l, r
 	}
 	return []rows.Cell{
-		{Name: "account", Value: slug}, {Name: "account_id", Value: id(h.Account)}, {Name: "holds", Value: h.Holds()},
-		{Name: "deposited", Value: h.Deposited}, {Name: "overage", Value: h.Overage}, {Name: "left", Value: left},
-		{Name: "balance", Value: h.Balance}, {Name: "active_grants", Value: h.ActiveGrants}, {Name: "settled_usage", Value: h.SettledUsage},
-		{Name: "settlement_loss", Value: h.SettlementLoss}, {Name: "expired", Value: h.Expired}, {Name: "withdrawn", Value: h.Withdrawn},
-		{Name: "right", Value: right}, {Name: "usage_recorded", Value: h.UsageRecorded}, {Name: "budget_days", Value: h.DayUnits},
-		{Name: "events", Value: h.EventUnits}, {Name: "pruned", Value: h.PrunedUnits}, {Name: "drift", Value: strings.Join(h.Drift, "; ")},
+		{Name: "account", Value: slug},
+		{Name: "account_id", Value: id(h.Account)},
+		{Name: "holds", Value: h.Holds()},
+		{Name: "deposited", Value: h.Deposited},
+		{Name: "overage", Value: h.Overage},
+		{Name: "left", Value: left},
+		{Name: "balance", Value: h.Balance},
+		{Name: "active_grants", Value: h.ActiveGrants},
+		{Name: "settled_usage", Value: h.SettledUsage},
+		{Name: "settlement_loss", Value: h.SettlementLoss},
+		{Name: "expired", Value: h.Expired},
+		{Name: "withdrawn", Value: h.Withdrawn},
+		{Name: "right", Value: right},
+		{Name: "usage_recorded", Value: h.UsageRecorded},
+		{Name: "budget_days", Value: h.DayUnits},
+		{Name: "events", Value: h.EventUnits},
+		{Name: "pruned", Value: h.PrunedUnits},
+		{Name: "drift", Value: strings.Join(h.Drift, "; ")},
 	}
 }

@@ -300,13 +300,24 @@ func eventRow(e *ledger.UsageEvent) []rows.Cell {
 	d := &e.Dimensions
 	return []rows.Cell{
 		{Name: "committed_at", Value: e.CommittedAt.UTC().Format(time.RFC3339Nano)},
-		{Name: "account_id", Value: id(e.Account)}, {Name: "request_id", Value: id(e.Request)}, {Name: "key_id", Value: id(e.Key)},
-		{Name: "source", Value: e.Source}, {Name: "outcome", Value: string(e.Outcome)},
-		{Name: "units", Value: e.Units}, {Name: "usd", Value: rows.USD(e.Units)}, {Name: "overage_units", Value: e.OverageUnits},
-		{Name: "budget_day", Value: day(e.Day)}, {Name: "excess_units", Value: e.ExcessUnits}, {Name: "excess_day", Value: excessDay},
-		{Name: "model", Value: d.Model}, {Name: "endpoint", Value: e.Endpoint}, {Name: "items", Value: e.Items},
-		{Name: "prompt_tokens", Value: reported(d.PromptTokens)}, {Name: "cached_tokens", Value: reported(d.CachedTokens)},
-		{Name: "completion_tokens", Value: reported(d.CompletionTokens)}, {Name: "reasoning_tokens", Value: reported(d.ReasoningTokens)},
+		{Name: "account_id", Value: id(e.Account)},
+		{Name: "request_id", Value: id(e.Request)},
+		{Name: "key_id", Value: id(e.Key)},
+		{Name: "source", Value: e.Source},
+		{Name: "outcome", Value: string(e.Outcome)},
+		{Name: "units", Value: e.Units},
+		{Name: "usd", Value: rows.USD(e.Units)},
+		{Name: "overage_units", Value: e.OverageUnits},
+		{Name: "budget_day", Value: day(e.Day)},
+		{Name: "excess_units", Value: e.ExcessUnits},
+		{Name: "excess_day", Value: excessDay},
+		{Name: "model", Value: d.Model},
+		{Name: "endpoint", Value: e.Endpoint},
+		{Name: "items", Value: e.Items},
+		{Name: "prompt_tokens", Value: reported(d.PromptTokens)},
+		{Name: "cached_tokens", Value: reported(d.CachedTokens)},
+		{Name: "completion_tokens", Value: reported(d.CompletionTokens)},
+		{Name: "reasoning_tokens", Value: reported(d.ReasoningTokens)},
 		{Name: "policy_revision", Value: policy},
 	}
 }
@@ -318,8 +329,13 @@ func day(n int64) string { return time.Unix(n*86_400, 0).UTC().Format(time.DateO
 func (c usageCommand) days(p *process, op *operator, q ledger.UsageQuery) error {
 	row := func(slug, account, day string, t ledger.DayTotal) []rows.Cell {
 		return []rows.Cell{
-			{Name: "account", Value: slug}, {Name: "account_id", Value: account}, {Name: "budget_day", Value: day}, {Name: "events", Value: t.Events},
-			{Name: "units", Value: t.Units}, {Name: "usd", Value: rows.USD(t.Units)}, {Name: "overage_units", Value: t.OverageUnits},
+			{Name: "account", Value: slug},
+			{Name: "account_id", Value: account},
+			{Name: "budget_day", Value: day},
+			{Name: "events", Value: t.Events},
+			{Name: "units", Value: t.Units},
+			{Name: "usd", Value: rows.USD(t.Units)},
+			{Name: "overage_units", Value: t.OverageUnits},
 		}
 	}
 	out, err := rows.New(c.Format, p.stdout, names(row("", "", "", ledger.DayTotal{})))

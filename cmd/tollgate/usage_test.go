@@ -196,9 +196,9 @@ func TestReconcileSeesCorruption(t *testing.T) {
 			}
 		}
 		for statement, drift := range map[string]string{
-			"UPDATE accounts SET balance = balance %s 1 WHERE slug = 'acme'":                "",
-			"UPDATE usage_events SET units = units %s 1 WHERE units = 7 OR units = 8":       "day_totals: stored 1500000008, rows 1500000009",
-			"UPDATE day_totals SET units = units %s 1 WHERE units > 1000":                   "usage_recorded: stored 1500000008, rows 1500000009",
+			"UPDATE accounts SET balance = balance %s 1 WHERE slug = 'acme'":               "",
+			"UPDATE usage_events SET units = units %s 1 WHERE units = 7 OR units = 8":      "day_totals: stored 1500000008, rows 1500000009",
+			"UPDATE day_totals SET units = units %s 1 WHERE units > 1000":                  "usage_recorded: stored 1500000008, rows 1500000009",
 			"UPDATE accounts SET usage_recorded = usage_recorded %s 1 WHERE slug = 'acme'": "usage_recorded: stored 1500000009, rows 1500000008",
 		} {
 			p.exec(fmt.Sprintf(statement, "+"))

@@ -23,6 +23,9 @@ type Key struct {
 	RevokedAt time.Time // zero: live
 	RevokedBy Authority
 	Revision  int64
+	// LastCommittedAt is when usage was last committed with it, as AccountKeys
+	// tells: at most a minute behind the newest; zero: never, or not told.
+	LastCommittedAt time.Time
 }
 
 // Live says whether the key may be used at now: NotAfter is exclusive.

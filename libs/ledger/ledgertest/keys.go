@@ -12,6 +12,7 @@ import (
 
 func keys() []guarantee {
 	return []guarantee{
+		{"a key's last use is that of newly recorded events only, to the minute", keyActivity},
 		{"a declared key is stored as asked and listed", keyPut},
 		{"every change of keys advances the revision by one, a no-op doesn't", keyRevision},
 		{"revisions are gapless under concurrency", keyRevisionConcurrent},
@@ -267,4 +268,54 @@ func keyPages(w *world) {
 		same(w, "next", page.Next, after)
 	}
 	same(w, "keys not listed", len(want), 0)
+}
+
+// lastUses gives when the account's keys were last used.
+func (w *world) lastUses(account ident.ID) map[ident.ID]time.Time {
+	w.Helper()
+	keys, err := w.Ledger.AccountKeys(w.Context(), account)
+	w.must(err)
+	out := map[ident.ID]time.Time{}
+	for _, k := range keys {
+		out[k.ID] = k.LastCommittedAt
+	}
+	return out
+}
+
+func keyActivity(w *world) {
+	acme, beta := w.uncapped("acme", 100), w.uncapped("beta", 100)
+	idle := w.putKey(acme.id, "acme", "idle").ID
+	used := func(what string, key ident.ID, want time.Time) {
+		w.Helper()
+		if got := w.lastUses(acme.id)[key]; !got.Equal(want) {
+			w.Fatalf("%s: last used %v, want %v", what, got, want)
+		}
+	}
+	used("at first", acme.key, time.Time{})
+	w.closed(closing(acme, w.granted(acme, 5), ledger.Released, 0), ledger.CloseApplied)
+	used("a release", acme.key, time.Time{})
+	open := w.granted(acme, 5)
+	w.settle(acme, w.granted(acme, 5), 1)
+	first := w.Clock.Now()
+	used("a close", acme.key, first)
+	w.Clock.Advance(2 * time.Minute)
+	w.closed(closing(acme, open, ledger.Settled, 1), ledger.CloseApplied)
+	second := w.Clock.Now()
+	used("a later close", acme.key, second)
+	late := w.unfunded(acme, 1)
+	late.CommittedAt = first
+	w.accepted(late)
+	used("an older use, reported late", acme.key, second)
+	w.Clock.Advance(time.Minute)
+	same(w, "duplicates", w.ingest(late).Duplicate, 1)
+	w.close(closing(acme, open, ledger.Settled, 1))
+	used("duplicates", acme.key, second)
+	foreign, nobody := w.unfunded(beta, 1), w.unfunded(acme, 1)
+	foreign.Key, nobody.Key = acme.key, ident.ID{}
+	same(w, "unattributed", w.ingest(foreign, nobody).Unattributed, 2)
+	used("another account's event", acme.key, second)
+	event := w.unfunded(acme, 1)
+	w.accepted(event)
+	used("an event", acme.key, event.CommittedAt)
+	used("never", idle, time.Time{})
 }

@@ -207,8 +207,13 @@ func sumsTimes(w *world) {
 		since, until time.Time
 		want         int
 	}{
-		{want: 3}, {since: at[1], want: 2}, {until: at[1], want: 1}, {since: at[1], until: at[2], want: 1}, {since: at[1], until: at[1]},
-		{since: at[2].Add(time.Microsecond)}, {until: at[0]},
+		{want: 3},
+		{since: at[1], want: 2},
+		{until: at[1], want: 1},
+		{since: at[1], until: at[2], want: 1},
+		{since: at[1], until: at[1]},
+		{since: at[2].Add(time.Microsecond)},
+		{until: at[0]},
 	} {
 		q := ledger.UsageQuery{Account: acme.id, Since: c.since, Until: c.until}
 		same(w, fmt.Sprintf("%v to %v", c.since, c.until), len(w.records(q, 2)), c.want)

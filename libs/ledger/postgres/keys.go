@@ -241,6 +241,7 @@ func (e *Engine) AccountKeys(ctx context.Context, account ident.ID) ([]ledger.Ke
 				KeyID: r.KeyID, AccountID: account[:], Name: r.Name, Principal: r.Principal, Digest: r.Digest, Origin: r.Origin,
 				NotAfter: r.NotAfter, RevokedAt: r.RevokedAt, RevokedBy: r.RevokedBy, Revision: r.Revision,
 			}))
+			out[len(out)-1].LastCommittedAt = instant(r.LastCommittedAt)
 		}
 		return out, err
 	})

@@ -26,6 +26,8 @@ type writes struct {
 	leased   pgq.LeasesInsertParams
 	leases   pgq.LeasesUpdateParams
 	claims   pgq.ClaimsInsertParams
+	keys     pgq.KeysUsedParams
+	used     decide.Activity
 }
 
 // pipeline queues the statements of generated queries instead of running them.
@@ -59,12 +61,16 @@ func (o *writes) store(ctx context.Context, conn *pgxpool.Conn, w *decide.Writes
 	if err := o.q.TransactionCommit(ctx, to); err != nil {
 		return err
 	}
-	return conn.SendBatch(ctx, to.Batch).Close()
+	if err := conn.SendBatch(ctx, to.Batch).Close(); err != nil {
+		return err
+	}
+	o.used.Stored()
+	return nil
 }
 
 // queue puts the statements of all that changed into the pipeline.
 func (o *writes) queue(ctx context.Context, to pipeline, w *decide.Writes) error {
-	var errs [9]error
+	var errs [10]error
 	if len(w.Accounts) > 0 {
 		errs[0] = o.queueAccounts(ctx, to, w.Accounts)
 	}
@@ -89,6 +95,9 @@ func (o *writes) queue(ctx context.Context, to pipeline, w *decide.Writes) error
 	}
 	if len(w.Leases) > 0 {
 		errs[7] = o.queueLeases(ctx, to, w.Leases)
+	}
+	if uses := o.used.Due(w.Events); len(uses) > 0 {
+		errs[9] = o.queueUses(ctx, to, uses)
 	}
 	return errors.Join(errs[:]...)
 }
@@ -213,6 +222,17 @@ func (o *writes) queueDays(ctx context.Context, to pipeline, rows []*decide.DayD
 		p.Overages = append(p.Overages, d.Overage)
 	}
 	return o.q.DaysAdd(ctx, to, *p)
+}
+
+func (o *writes) queueUses(ctx context.Context, to pipeline, uses []decide.KeyUse) error {
+	p := &o.keys
+	*p = pgq.KeysUsedParams{KeyIds: p.KeyIds[:0], AccountNs: p.AccountNs[:0], CommittedAts: p.CommittedAts[:0]}
+	for i := range uses {
+		p.KeyIds = append(p.KeyIds, uses[i].Key[:])
+		p.AccountNs = append(p.AccountNs, uses[i].AccountN)
+		p.CommittedAts = append(p.CommittedAts, uses[i].CommittedAt)
+	}
+	return o.q.KeysUsed(ctx, to, *p)
 }
 
 func (o *writes) queueEvents(ctx context.Context, to pipeline, rows []decide.Event) error {

@@ -96,6 +96,7 @@ func (l *Ledger) group(ctx context.Context, ops []*decide.Op, careful bool) (err
 		return stored(err)
 	}
 	l.remember()
+	l.used.Stored()
 	l.count(l.state.Counts())
 	return nil
 }
@@ -266,6 +267,11 @@ func (l *Ledger) flush(ctx context.Context, tx *session) error {
 	}
 	for i := range w.Events {
 		if err := l.queries.EventInsert(ctx, tx, toRowEvent(&w.Events[i])); err != nil {
+			return err
+		}
+	}
+	for _, u := range l.used.Due(w.Events) {
+		if err := l.queries.KeyUsed(ctx, tx, liteq.KeyUsedParams{CommittedAt: u.CommittedAt, KeyID: u.Key[:], AccountN: u.AccountN}); err != nil {
 			return err
 		}
 	}

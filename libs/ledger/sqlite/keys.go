@@ -204,7 +204,12 @@ func (l *Ledger) AccountKeys(ctx context.Context, account ident.ID) ([]ledger.Ke
 		rows, err := l.queries.KeyListAccount(ctx, tx, liteq.KeyListAccountParams{AccountN: a.N, MaxRows: maxAccountKeys})
 		keys = make([]ledger.Key, len(rows))
 		for i := range rows {
-			keys[i] = fromRowKey(liteq.KeyFindRow(rows[i]))
+			r := &rows[i]
+			keys[i] = fromRowKey(liteq.KeyFindRow{
+				KeyID: r.KeyID, Name: r.Name, AccountID: r.AccountID, Principal: r.Principal, Digest: r.Digest, Origin: r.Origin,
+				NotAfter: r.NotAfter, RevokedAt: r.RevokedAt, RevokedBy: r.RevokedBy, Revision: r.Revision,
+			})
+			keys[i].LastCommittedAt = decide.Instant(r.LastCommittedAt)
 		}
 		return err
 	})

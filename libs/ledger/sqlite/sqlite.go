@@ -65,6 +65,7 @@ type Ledger struct {
 	needs  decide.Needs
 	work   scratch
 	memory memory
+	used   decide.Activity
 
 	changedMu sync.Mutex
 	changed   chan struct{}

@@ -40,12 +40,29 @@ ORDER BY k.key_id
 LIMIT @max_rows::bigint;
 
 -- name: KeysOfAccount :many
--- KeysOfAccount reads an account's keys in id order, revoked ones too.
-SELECT key_id, name, principal, digest, origin, not_after, revoked_at, revoked_by, revision
-FROM keys
-WHERE account_n = @account_n
-ORDER BY key_id
+-- KeysOfAccount reads an account's keys in id order, revoked ones too, each with
+-- its last use, 0 for none.
+SELECT k.key_id, k.name, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision,
+  coalesce(u.last_committed_at, 0)::bigint AS last_committed_at
+FROM keys AS k
+LEFT JOIN key_activity AS u ON u.key_id = k.key_id
+WHERE k.account_n = @account_n
+ORDER BY k.key_id
 LIMIT @max_rows::bigint;
+
+-- name: KeysUsed :exec
+-- KeysUsed stores uses of keys of locked accounts; the arrays are parallel. A key
+-- that its account doesn't have has none, and no use becomes older.
+INSERT INTO key_activity AS u (key_id, last_committed_at)
+SELECT k.key_id, v.committed_at
+FROM (
+  SELECT
+    unnest(@key_ids::bytea[]) AS key_id,
+    unnest(@account_ns::bigint[]) AS account_n,
+    unnest(@committed_ats::bigint[]) AS committed_at
+) AS v
+JOIN keys AS k ON k.key_id = v.key_id AND k.account_n = v.account_n
+ON CONFLICT (key_id) DO UPDATE SET last_committed_at = greatest(u.last_committed_at, excluded.last_committed_at);
 
 -- name: RevisionRead :one
 SELECT value FROM revisions WHERE one = 1;

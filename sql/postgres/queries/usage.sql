@@ -25,17 +25,19 @@ SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, 
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
   lease_id, items
 FROM usage_events
-WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
+WHERE account_n = @account_n::bigint AND (account_n, committed_at, request_id) > (@account_n::bigint, @after_ns::bigint, @after_request::bytea)
 ORDER BY committed_at, request_id
 LIMIT @max_rows::bigint;
 
 -- name: EventPlace :one
 -- EventPlace finds the event that comes so many after a position, in
--- (committed_at, request_id) order, up to an end.
+-- (committed_at, request_id) order, up to an end. Here and below account_n is part
+-- of the comparison, so that no plan walks the index on committed_at alone, through
+-- the events of others.
 SELECT committed_at, request_id
 FROM usage_events
-WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
-  AND (committed_at, request_id) <= (@to_ns::bigint, @to_request::bytea)
+WHERE account_n = @account_n::bigint AND (account_n, committed_at, request_id) > (@account_n::bigint, @after_ns::bigint, @after_request::bytea)
+  AND (account_n, committed_at, request_id) <= (@account_n::bigint, @to_ns::bigint, @to_request::bytea)
 ORDER BY committed_at, request_id
 LIMIT 1 OFFSET @skip_rows::bigint;
 
@@ -46,8 +48,8 @@ SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, 
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
   lease_id, items
 FROM usage_events
-WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
-  AND (committed_at, request_id) <= (@to_ns::bigint, @to_request::bytea)
+WHERE account_n = @account_n::bigint AND (account_n, committed_at, request_id) > (@account_n::bigint, @after_ns::bigint, @after_request::bytea)
+  AND (account_n, committed_at, request_id) <= (@account_n::bigint, @to_ns::bigint, @to_request::bytea)
   AND (octet_length(@key_id::bytea) = 0 OR key_id = @key_id::bytea)
   AND (@model::text = '' OR model = @model::text)
   AND (@source::text = '' OR source = @source::text)
@@ -76,8 +78,8 @@ SELECT
   sum(greatest(reasoning_tokens, 0))::bigint AS reasoning_tokens,
   count(*) FILTER (WHERE reasoning_tokens < 0) AS reasoning_unreported
 FROM usage_events
-WHERE account_n = @account_n AND (committed_at, request_id) > (@after_ns::bigint, @after_request::bytea)
-  AND (committed_at, request_id) <= (@to_ns::bigint, @to_request::bytea)
+WHERE account_n = @account_n::bigint AND (account_n, committed_at, request_id) > (@account_n::bigint, @after_ns::bigint, @after_request::bytea)
+  AND (account_n, committed_at, request_id) <= (@account_n::bigint, @to_ns::bigint, @to_request::bytea)
   AND (octet_length(@key_id::bytea) = 0 OR key_id = @key_id::bytea)
   AND (@model::text = '' OR model = @model::text)
   AND (@source::text = '' OR source = @source::text)
@@ -160,4 +162,5 @@ SELECT d.account_n, sum(d.units)::bigint AS units, sum(d.overage_units)::bigint 
   coalesce(sum(d.units) FILTER (WHERE d.day >= k.period_day), 0)::bigint AS period_units
 FROM (SELECT unnest(@account_ns::bigint[]) AS account_n, unnest(@period_days::bigint[]) AS period_day) AS k
 JOIN day_totals AS d ON d.account_n = k.account_n
+WHERE d.account_n = ANY(@account_ns::bigint[]) -- which a plan can look up; the join alone reads them all
 GROUP BY d.account_n;

@@ -22,10 +22,18 @@ WHERE k.key_id > @after AND k.revoked_at = 0 AND (k.not_after = 0 OR k.not_after
 ORDER BY k.key_id LIMIT @max_rows;
 
 -- name: KeyListAccount :many
--- KeyListAccount reads an account's keys, revoked ones too, in id order.
-SELECT k.key_id, k.name, a.account_id, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision
+-- KeyListAccount reads an account's keys, revoked ones too, in id order, each with its last use, 0 for none.
+SELECT k.key_id, k.name, a.account_id, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision,
+  CAST(coalesce(u.last_committed_at, 0) AS INTEGER) AS last_committed_at
 FROM keys AS k JOIN accounts AS a ON a.account_n = k.account_n
+LEFT JOIN key_activity AS u ON u.key_id = k.key_id
 WHERE k.account_n = @account_n ORDER BY k.key_id LIMIT @max_rows;
+
+-- name: KeyUsed :exec
+-- KeyUsed stores a use of a key of the account. A key that the account doesn't have has none, and no use becomes older.
+INSERT INTO key_activity (key_id, last_committed_at)
+SELECT k.key_id, CAST(@committed_at AS INTEGER) FROM keys AS k WHERE k.key_id = @key_id AND k.account_n = @account_n
+ON CONFLICT (key_id) DO UPDATE SET last_committed_at = max(key_activity.last_committed_at, excluded.last_committed_at);
 
 -- name: KeyInsert :exec
 INSERT INTO keys (key_id, account_n, name, principal, digest, origin, not_after, revoked_at, revoked_by, revision, created_at)

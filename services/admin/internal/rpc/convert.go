@@ -67,6 +67,7 @@ func toWireKey(k ledger.Key) *adminv1.Key {
 		KeyId: k.ID.String(), AccountId: k.Account.String(), Name: k.Name, Principal: ident.ID(k.Principal).String(),
 		Origin: ledgerwire.Authorities()[k.Origin], NotAfterUnixNanos: ledgerwire.Instant(k.NotAfter), RevokedAtUnixNanos: ledgerwire.Instant(k.RevokedAt),
 		RevokedBy: ledgerwire.Authorities()[k.RevokedBy], Live: k.RevokedAt.IsZero(),
+		LastCommittedAtUnixNanos: ledgerwire.Instant(k.LastCommittedAt),
 	}
 }
 

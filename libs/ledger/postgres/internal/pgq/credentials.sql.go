@@ -299,10 +299,12 @@ func (q *Queries) KeysLivePage(ctx context.Context, db DBTX, arg KeysLivePagePar
 }
 
 const KeysOfAccount = `-- name: KeysOfAccount :many
-SELECT key_id, name, principal, digest, origin, not_after, revoked_at, revoked_by, revision
-FROM keys
-WHERE account_n = $1
-ORDER BY key_id
+SELECT k.key_id, k.name, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision,
+  coalesce(u.last_committed_at, 0)::bigint AS last_committed_at
+FROM keys AS k
+LEFT JOIN key_activity AS u ON u.key_id = k.key_id
+WHERE k.account_n = $1
+ORDER BY k.key_id
 LIMIT $2::bigint
 `
 
@@ -312,18 +314,20 @@ type KeysOfAccountParams struct {
 }
 
 type KeysOfAccountRow struct {
-	KeyID     []byte
-	Name      string
-	Principal []byte
-	Digest    []byte
-	Origin    string
-	NotAfter  int64
-	RevokedAt int64
-	RevokedBy string
-	Revision  int64
+	KeyID           []byte
+	Name            string
+	Principal       []byte
+	Digest          []byte
+	Origin          string
+	NotAfter        int64
+	RevokedAt       int64
+	RevokedBy       string
+	Revision        int64
+	LastCommittedAt int64
 }
 
-// KeysOfAccount reads an account's keys in id order, revoked ones too.
+// KeysOfAccount reads an account's keys in id order, revoked ones too, each with
+// its last use, 0 for none.
 func (q *Queries) KeysOfAccount(ctx context.Context, db DBTX, arg KeysOfAccountParams) ([]KeysOfAccountRow, error) {
 	rows, err := db.Query(ctx, KeysOfAccount, arg.AccountN, arg.MaxRows)
 	if err != nil {
@@ -343,6 +347,7 @@ func (q *Queries) KeysOfAccount(ctx context.Context, db DBTX, arg KeysOfAccountP
 			&i.RevokedAt,
 			&i.RevokedBy,
 			&i.Revision,
+			&i.LastCommittedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -352,6 +357,32 @@ func (q *Queries) KeysOfAccount(ctx context.Context, db DBTX, arg KeysOfAccountP
 		return nil, err
 	}
 	return items, nil
+}
+
+const KeysUsed = `-- name: KeysUsed :exec
+INSERT INTO key_activity AS u (key_id, last_committed_at)
+SELECT k.key_id, v.committed_at
+FROM (
+  SELECT
+    unnest($1::bytea[]) AS key_id,
+    unnest($2::bigint[]) AS account_n,
+    unnest($3::bigint[]) AS committed_at
+) AS v
+JOIN keys AS k ON k.key_id = v.key_id AND k.account_n = v.account_n
+ON CONFLICT (key_id) DO UPDATE SET last_committed_at = greatest(u.last_committed_at, excluded.last_committed_at)
+`
+
+type KeysUsedParams struct {
+	KeyIds       [][]byte
+	AccountNs    []int64
+	CommittedAts []int64
+}
+
+// KeysUsed stores uses of keys of locked accounts; the arrays are parallel. A key
+// that its account doesn't have has none, and no use becomes older.
+func (q *Queries) KeysUsed(ctx context.Context, db DBTX, arg KeysUsedParams) error {
+	_, err := db.Exec(ctx, KeysUsed, arg.KeyIds, arg.AccountNs, arg.CommittedAts)
+	return err
 }
 
 const PolicyInsert = `-- name: PolicyInsert :execrows

@@ -27,6 +27,7 @@ SELECT d.account_n, sum(d.units)::bigint AS units, sum(d.overage_units)::bigint 
   coalesce(sum(d.units) FILTER (WHERE d.day >= k.period_day), 0)::bigint AS period_units
 FROM (SELECT unnest($1::bigint[]) AS account_n, unnest($2::bigint[]) AS period_day) AS k
 JOIN day_totals AS d ON d.account_n = k.account_n
+WHERE d.account_n = ANY($1::bigint[]) -- which a plan can look up; the join alone reads them all
 GROUP BY d.account_n
 `
 
@@ -166,8 +167,8 @@ SELECT
   sum(greatest(reasoning_tokens, 0))::bigint AS reasoning_tokens,
   count(*) FILTER (WHERE reasoning_tokens < 0) AS reasoning_unreported
 FROM usage_events
-WHERE account_n = $5 AND (committed_at, request_id) > ($6::bigint, $7::bytea)
-  AND (committed_at, request_id) <= ($8::bigint, $9::bytea)
+WHERE account_n = $5::bigint AND (account_n, committed_at, request_id) > ($5::bigint, $6::bigint, $7::bytea)
+  AND (account_n, committed_at, request_id) <= ($5::bigint, $8::bigint, $9::bytea)
   AND (octet_length($10::bytea) = 0 OR key_id = $10::bytea)
   AND ($11::text = '' OR model = $11::text)
   AND ($12::text = '' OR source = $12::text)
@@ -267,8 +268,8 @@ func (q *Queries) EventFold(ctx context.Context, db DBTX, arg EventFoldParams) (
 const EventPlace = `-- name: EventPlace :one
 SELECT committed_at, request_id
 FROM usage_events
-WHERE account_n = $1 AND (committed_at, request_id) > ($2::bigint, $3::bytea)
-  AND (committed_at, request_id) <= ($4::bigint, $5::bytea)
+WHERE account_n = $1::bigint AND (account_n, committed_at, request_id) > ($1::bigint, $2::bigint, $3::bytea)
+  AND (account_n, committed_at, request_id) <= ($1::bigint, $4::bigint, $5::bytea)
 ORDER BY committed_at, request_id
 LIMIT 1 OFFSET $6::bigint
 `
@@ -288,7 +289,9 @@ type EventPlaceRow struct {
 }
 
 // EventPlace finds the event that comes so many after a position, in
-// (committed_at, request_id) order, up to an end.
+// (committed_at, request_id) order, up to an end. Here and below account_n is part
+// of the comparison, so that no plan walks the index on committed_at alone, through
+// the events of others.
 func (q *Queries) EventPlace(ctx context.Context, db DBTX, arg EventPlaceParams) (EventPlaceRow, error) {
 	row := db.QueryRow(ctx, EventPlace,
 		arg.AccountN,
@@ -308,8 +311,8 @@ SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, 
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
   lease_id, items
 FROM usage_events
-WHERE account_n = $1 AND (committed_at, request_id) > ($2::bigint, $3::bytea)
-  AND (committed_at, request_id) <= ($4::bigint, $5::bytea)
+WHERE account_n = $1::bigint AND (account_n, committed_at, request_id) > ($1::bigint, $2::bigint, $3::bytea)
+  AND (account_n, committed_at, request_id) <= ($1::bigint, $4::bigint, $5::bytea)
   AND (octet_length($6::bytea) = 0 OR key_id = $6::bytea)
   AND ($7::text = '' OR model = $7::text)
   AND ($8::text = '' OR source = $8::text)
@@ -505,7 +508,7 @@ SELECT request_id, key_id, source, outcome, units, overage_units, excess_units, 
   policy_revision, endpoint, model, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, committed_at,
   lease_id, items
 FROM usage_events
-WHERE account_n = $1 AND (committed_at, request_id) > ($2::bigint, $3::bytea)
+WHERE account_n = $1::bigint AND (account_n, committed_at, request_id) > ($1::bigint, $2::bigint, $3::bytea)
 ORDER BY committed_at, request_id
 LIMIT $4::bigint
 `

@@ -151,8 +151,10 @@ func (q *Queries) KeyList(ctx context.Context, db DBTX, arg KeyListParams) ([]Ke
 }
 
 const keyListAccount = `-- name: KeyListAccount :many
-SELECT k.key_id, k.name, a.account_id, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision
+SELECT k.key_id, k.name, a.account_id, k.principal, k.digest, k.origin, k.not_after, k.revoked_at, k.revoked_by, k.revision,
+  CAST(coalesce(u.last_committed_at, 0) AS INTEGER) AS last_committed_at
 FROM keys AS k JOIN accounts AS a ON a.account_n = k.account_n
+LEFT JOIN key_activity AS u ON u.key_id = k.key_id
 WHERE k.account_n = ?1 ORDER BY k.key_id LIMIT ?2
 `
 
@@ -162,19 +164,20 @@ type KeyListAccountParams struct {
 }
 
 type KeyListAccountRow struct {
-	KeyID     []byte
-	Name      string
-	AccountID []byte
-	Principal []byte
-	Digest    []byte
-	Origin    string
-	NotAfter  int64
-	RevokedAt int64
-	RevokedBy string
-	Revision  int64
+	KeyID           []byte
+	Name            string
+	AccountID       []byte
+	Principal       []byte
+	Digest          []byte
+	Origin          string
+	NotAfter        int64
+	RevokedAt       int64
+	RevokedBy       string
+	Revision        int64
+	LastCommittedAt int64
 }
 
-// KeyListAccount reads an account's keys, revoked ones too, in id order.
+// KeyListAccount reads an account's keys, revoked ones too, in id order, each with its last use, 0 for none.
 func (q *Queries) KeyListAccount(ctx context.Context, db DBTX, arg KeyListAccountParams) ([]KeyListAccountRow, error) {
 	rows, err := db.QueryContext(ctx, keyListAccount, arg.AccountN, arg.MaxRows)
 	if err != nil {
@@ -195,6 +198,7 @@ func (q *Queries) KeyListAccount(ctx context.Context, db DBTX, arg KeyListAccoun
 			&i.RevokedAt,
 			&i.RevokedBy,
 			&i.Revision,
+			&i.LastCommittedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -253,6 +257,24 @@ func (q *Queries) KeyUpdate(ctx context.Context, db DBTX, arg KeyUpdateParams) e
 		arg.Revision,
 		arg.KeyID,
 	)
+	return err
+}
+
+const keyUsed = `-- name: KeyUsed :exec
+INSERT INTO key_activity (key_id, last_committed_at)
+SELECT k.key_id, CAST(?1 AS INTEGER) FROM keys AS k WHERE k.key_id = ?2 AND k.account_n = ?3
+ON CONFLICT (key_id) DO UPDATE SET last_committed_at = max(key_activity.last_committed_at, excluded.last_committed_at)
+`
+
+type KeyUsedParams struct {
+	CommittedAt int64
+	KeyID       []byte
+	AccountN    int64
+}
+
+// KeyUsed stores a use of a key of the account. A key that the account doesn't have has none, and no use becomes older.
+func (q *Queries) KeyUsed(ctx context.Context, db DBTX, arg KeyUsedParams) error {
+	_, err := db.ExecContext(ctx, keyUsed, arg.CommittedAt, arg.KeyID, arg.AccountN)
 	return err
 }
 

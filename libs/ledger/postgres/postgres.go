@@ -175,6 +175,11 @@ func (e *Engine) newPool(ctx context.Context, dsn string, conns int, readOnly bo
 	params["idle_in_transaction_session_timeout"] = millis(idleMax)
 	if readOnly {
 		params["default_transaction_read_only"] = "on"
+		// Pages follow an index in its order, and sums are of few accounts. By a
+		// plan for any parameters a bitmap would be cheaper, which sorts the whole
+		// range for each page, or a scan of everybody's rows.
+		params["enable_bitmapscan"] = "off"
+		params["enable_seqscan"] = "off"
 	} else {
 		// The lanes' statements touch few rows, by key. A plan made on a young
 		// table's statistics would scan it, and halve what settles (measured).

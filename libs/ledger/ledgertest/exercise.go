@@ -36,7 +36,7 @@ func Exercise(t testing.TB, l ledger.Ledger, now time.Time) {
 	holder := idOf("holder")
 	for i := range 3 { // at the cap the lapsed ones are counted
 		r := ledger.Reserve{Request: ident.NewAt(now), Holder: holder, Account: a.ID, Key: k.ID, Units: 10, Tokens: 10, TTL: ttl, Endpoint: "stream", Model: "llama"}
-		r.Idempotency = &ledger.Idempotency{KeyHash: [32]byte{byte(i)}, Format: "exercise", Fingerprint: [32]byte{1}}
+		r.Idempotency = &ledger.Idempotency{KeyHash: [32]byte{byte(i + 1)}, Format: "exercise", Fingerprints: [][32]byte{{1}}}
 		res, err := l.Reserve(ctx, r)
 		no(err)
 		if res.Grant == nil {

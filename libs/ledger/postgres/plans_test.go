@@ -27,8 +27,9 @@ func inhabit(t *testing.T, db *pgx.Conn, now int64) {
   FROM generate_series(1::bigint, 4000) AS i`,
 		`INSERT INTO snapshots SELECT principal, 1, revision, account_n, key_id, (revoked_at > 0)::int, ''::bytea FROM keys`,
 		`INSERT INTO reservations SELECT @id(i), 1001 + i % 200, CASE WHEN i < 2000 THEN 0 ELSE 1 + i % 6 END, i, @id(0), @id(0), sha256(''), 0, 0, 0, 0, 0, 0, 0, 0,
-  @now - i * 1000000000, 60000000000, @now - i * 1000000000, '', '', CASE WHEN i < 2000 THEN 0 ELSE @now - i * 60000000000 END, 0, 0, (i % 3 = 1)::int
+  @now - i * 1000000000, 60000000000, @now - i * 1000000000, '', '', CASE WHEN i < 2000 THEN 0 ELSE @now - i * 60000000000 END, 0, 0, (i > 43000 AND i % 3 = 1)::int
   FROM generate_series(1::bigint, 44000) AS i`,
+		`INSERT INTO idempotency_claims SELECT account_n, sha256(request_id), 'f', request_id, sha256('') FROM reservations WHERE claimed = 1`,
 		`INSERT INTO usage_events SELECT @id(i), 1001 + i % 200, @id((1 + i % 4000) * 104729), 'reserved', 'settled', 1, 0, 0, i / 9000, i / 9000,
   sha256(''), 'stream', 'm' || (i % 7), 1, -1, 1, -1, @now - i * 300000000000, ''::bytea, 0 FROM generate_series(1::bigint, 116000) AS i`,
 		`INSERT INTO day_totals SELECT account_n, i, 1, 1000000, 0, 0, 0 FROM accounts, generate_series(1::bigint, 400) AS i WHERE account_n <= 1200`,

@@ -28,6 +28,7 @@ INSERT INTO keys SELECT unhex(printf('%032x', i * 104729)), 1 + i % 200, 'k' || 
 		`WITH RECURSIVE seq(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM seq WHERE i < 44000)
 INSERT INTO reservations SELECT unhex(printf('%032x', i)), 1 + i % 200, CASE WHEN i < 2000 THEN 0 ELSE 1 + i % 6 END, i, zeroblob(16), zeroblob(16), zeroblob(32), 0, 0, 0, 0, 0, 0, 0, 0,
   @now - i * 1000000000, 60000000000, @now - i * 1000000000, '', '', CASE WHEN i < 2000 THEN 0 ELSE @now - i * 60000000000 END, 0, 0, i % 3 = 1 FROM seq`,
+		`INSERT INTO idempotency_claims SELECT account_n, unhex(hex(request_id) || hex(request_id)), 'f', request_id, zeroblob(32) FROM reservations WHERE claimed = 1`,
 		`WITH RECURSIVE seq(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM seq WHERE i < 116000)
 INSERT INTO usage_events SELECT unhex(printf('%032x', i)), 1 + i % 200, unhex(printf('%032x', (1 + i % 4000) * 104729)), 'reserved', 'settled', 1, 0, 0, i / 9000, i / 9000,
   zeroblob(32), 'stream', 'm' || (i % 7), 1, -1, 1, -1, @now - i * 300000000000, x'', 0 FROM seq`,

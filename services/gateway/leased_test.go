@@ -287,7 +287,7 @@ func TestLeasedTenantHasNoIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	a := w.say("/v1/chat/complete", lesseeKey, native("echo", leasedText, `{"max_tokens":50}`), "Idempotency-Key", "k1")
-	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "unsupported_parameter") || !strings.Contains(a.body, "Idempotency-Key") {
+	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "unsupported_parameter") || !strings.Contains(a.body, "Idempotency-Key: a tenant with leased funding") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 }

@@ -96,6 +96,9 @@ func (x *Exchange) Run(ctx context.Context) {
 // govern takes the request through everything that is decided before the
 // provider is called.
 func (x *Exchange) govern() *refusal.Refusal {
+	if ref := unleased(x.caller.Policy, x.r.Header); ref != nil {
+		return ref
+	}
 	if ref := unsupportedHeader(x.r.Header); ref != nil {
 		return ref
 	}

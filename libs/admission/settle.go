@@ -29,7 +29,7 @@ func (c Committed) Settle(actual CostUnits) error {
 		}
 		return o.ended(c.word)
 	}
-	o.state.settle(uint64(actual))
+	o.settle(uint64(actual))
 	o.word.Store(at(c.word, phaseSettled))
 	runtime.KeepAlive(o) // not unreachable half-way
 	return nil

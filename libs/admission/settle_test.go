@@ -182,10 +182,10 @@ func TestSettlementsRaceRotations(t *testing.T) {
 				if err := c.Settle(CostUnits(15 + (i+g)%40)); err != nil {
 					t.Error(err)
 				}
-				switch after := c.committed.lease; {
-				case after == nil:
+				switch c.committed.lease {
+				case nil:
 					onCredit.Add(1)
-				case after == before:
+				case before:
 					stayed.Add(1)
 				default:
 					moved.Add(1)

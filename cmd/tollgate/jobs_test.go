@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 // TestJobsHaveHelp guards that the commands of deploy/compose explain themselves.
@@ -27,9 +29,9 @@ func TestJobsHaveHelp(t *testing.T) {
 func TestSecretsAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	files := []string{filepath.Join(dir, "issuer.secret"), filepath.Join(dir, "a.token"), filepath.Join(dir, "b.token")}
-	args := []string{"secrets", "--issuer=" + files[0], "--token=" + files[1], "--token=" + files[2]}
-	var first [3]string
+	files := []string{filepath.Join(dir, "issuer.secret"), filepath.Join(dir, "a.token"), filepath.Join(dir, "b.token"), filepath.Join(dir, "a.key"), filepath.Join(dir, "b.key")}
+	args := []string{"secrets", "--issuer=" + files[0], "--token=" + files[1], "--token=" + files[2], "--key=" + files[3], "--key=" + files[4]}
+	var first [5]string
 	for round := range 2 {
 		code, out, errs := run(t, nil, args...)
 		if code != 0 || out+errs != "" {
@@ -51,8 +53,17 @@ func TestSecretsAreMadeOnce(t *testing.T) {
 			}
 		}
 	}
-	if first[1] == first[2] {
-		t.Error("two tokens are alike")
+	if first[1] == first[2] || first[3] == first[4] {
+		t.Error("two tokens or keys are alike")
+	}
+	if err := gateway.CheckKeys(first[3]); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(files[4], []byte("k1:not-a-key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := run(t, nil, args...); code != 1 || !strings.Contains(errs, "--key "+files[4]) || strings.Contains(errs, "not-a-key") {
+		t.Errorf("a malformed key: exit %d: %s", code, errs)
 	}
 	if code, _, errs := run(t, nil, "secrets", "--token="+filepath.Join(dir, "none", "x")); code != 1 || !strings.Contains(errs, "--token") {
 		t.Errorf("no folder: exit %d: %s", code, errs)

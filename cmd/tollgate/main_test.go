@@ -132,7 +132,7 @@ func TestReceiptsVerifyExitCodes(t *testing.T) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	code, out, errs := run(t, nil, "demo", "--exit")
-	if code != 0 || !strings.Contains(out, "All 10 checks passed.") || strings.Contains(out, "FAIL") {
+	if code != 0 || !strings.Contains(out, "All 11 checks passed.") || strings.Contains(out, "FAIL") {
 		t.Errorf("exit %d:\n%s%s", code, out, errs)
 	}
 }

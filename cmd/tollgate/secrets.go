@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 
 	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/chassis/identity"
+	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 type secretsCommand struct {
@@ -12,6 +17,7 @@ type secretsCommand struct {
 
 	Issuer string   `placeholder:"FILE" help:"An issuer secret, which every verifier of a platform shares."`
 	Token  []string `placeholder:"FILE" help:"A bearer token; may be repeated."`
+	Key    []string `placeholder:"FILE" help:"A key as kid:base64, for the variable that ledger.response_keys_env or ledger.fingerprint_keys_env names; may be repeated."`
 }
 
 // Help says what is kept.
@@ -31,5 +37,33 @@ func (c secretsCommand) Run(p *process) error {
 			return fmt.Errorf("--token: %w", err)
 		}
 	}
+	for _, file := range c.Key {
+		if err := ensureKey(file); err != nil {
+			return fmt.Errorf("--key %s: %w", file, err)
+		}
+	}
 	return c.hold(p)
+}
+
+// maxKeyFile bounds a file of keys, in bytes.
+const maxKeyFile = 64 << 10
+
+// ensureKey makes a file of one new key unless it is there, and proves that it
+// holds keys.
+func ensureKey(path string) error {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := identity.WriteOnce(path, gateway.MintKeys()); err != nil {
+			return err
+		}
+	}
+	f, err := os.Open(path) //nolint:gosec // the operator's own file
+	if err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	if err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	return gateway.CheckKeys(string(text))
 }

@@ -139,8 +139,8 @@ type LedgerConfig struct {
 	LeaseSecs                int64  `config:"lease_secs"`
 	SweepIntervalSecs        int64  `config:"sweep_interval_secs"`
 	IdempotencyRetentionSecs int64  `config:"idempotency_retention_secs"` // 0: as long as the reservation
-	ResponseKeysEnv          string `config:"response_keys_env"`
-	FingerprintKeysEnv       string `config:"fingerprint_keys_env"`
+	ResponseKeysEnv          string `config:"response_keys_env"`          // names the variable of the keys that seal answers
+	FingerprintKeysEnv       string `config:"fingerprint_keys_env"`       // names the variable of the keys of fingerprints
 	DecisionRetentionDays    int64  `config:"decision_retention_days"`
 	MaxPendingClosings       int    `config:"max_pending_closings"`
 	ReservationRetentionDays int64  `config:"reservation_retention_days"` // 0: keep
@@ -224,6 +224,7 @@ func Defaults() Config {
 		Ledger: LedgerConfig{
 			Backend: "sqlite", URLEnv: "TOLLGATE_DATABASE_URL", Schema: "public", MaxConnections: 16, TimeoutMS: 1_000,
 			LeaseSecs: 60, SweepIntervalSecs: 60, IdempotencyRetentionSecs: 86_400,
+			ResponseKeysEnv: "TOLLGATE_RESPONSE_KEYS", FingerprintKeysEnv: "TOLLGATE_FINGERPRINT_KEYS",
 			DecisionRetentionDays: decisionRetentionDefault, MaxPendingClosings: 10_000, ReservationRetentionDays: 30,
 			SQLitePath: "ledger.sqlite3", QuotaSplitMarginPercent: quotaSplitMarginDefault,
 		},

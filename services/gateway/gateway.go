@@ -31,6 +31,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tollgate-platform/tollgate/libs/admission"
+	"github.com/tollgate-platform/tollgate/libs/auth"
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
@@ -41,6 +42,7 @@ import (
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/exchange"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/front"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/idempotency"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/spans"
@@ -61,12 +63,15 @@ type Deps struct {
 	// Issues names what else keeps this process from serving, in fixed
 	// sentences; nil is nothing.
 	Issues func(ctx context.Context) []string
-	// Env looks up the provider keys that models.yaml names, and the secret of
-	// tokens once, in New.
-	Env   func(name string) (string, bool)
-	Clock clock.Clock
-	Log   *slog.Logger
-	Meter metric.Meter
+	// Env looks up the provider keys that models.yaml names, and once, in New, the
+	// secret of tokens and the keys of ledger.response_keys_env and
+	// ledger.fingerprint_keys_env.
+	Env func(name string) (string, bool)
+	// Issuer keys the digests of callers' idempotency keys.
+	Issuer *auth.Issuer
+	Clock  clock.Clock
+	Log    *slog.Logger
+	Meter  metric.Meter
 	// TracerProvider traces chat requests; nil records nothing.
 	TracerProvider trace.TracerProvider
 	// MetricsHandler answers /metrics; nil, or metrics_enabled = false, is 404.
@@ -82,7 +87,7 @@ func (d *Deps) validate() error {
 	var missing []error
 	for name, ok := range map[string]bool{
 		"Engine": d.Engine != nil, "Runtime": d.Runtime != nil, "Usage": d.Usage != nil, "LedgerInfo": d.LedgerInfo != nil,
-		"Env": d.Env != nil, "Clock": d.Clock != nil, "Log": d.Log != nil, "Meter": d.Meter != nil,
+		"Env": d.Env != nil, "Issuer": d.Issuer != nil, "Clock": d.Clock != nil, "Log": d.Log != nil, "Meter": d.Meter != nil,
 	} {
 		if !ok {
 			missing = append(missing, errors.New(name+" is required"))
@@ -98,6 +103,7 @@ type Component struct {
 	core     *exchange.Core
 	front    *front.Server
 	provider *provider.Engine
+	keys     *idempotency.Keys
 	started  time.Time
 	halt     context.CancelFunc // ends the exchanges under way
 
@@ -124,7 +130,13 @@ func New(cfg Config, deps Deps) (*Component, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	c := &Component{cfg: cfg, deps: deps, started: deps.Clock.Now()}
+	keys, err := idempotency.New(idempotency.Options{
+		ResponseKeysEnv: cfg.Ledger.ResponseKeysEnv, FingerprintKeysEnv: cfg.Ledger.FingerprintKeysEnv, LookupEnv: deps.Env, Issuer: deps.Issuer,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	c := &Component{cfg: cfg, deps: deps, keys: keys, started: deps.Clock.Now()}
 	c.generation.Store(&exchange.Generation{Catalog: &catalog.Catalog{}})
 	set, err := metrics.New(deps.Meter, deps.Clock, c.started)
 	if err != nil {
@@ -156,7 +168,7 @@ func New(cfg Config, deps Deps) (*Component, error) {
 		},
 		Evidence: evidence.NewWriter(deps.Receipts, deps.Clock),
 		Provider: c.provider, Catalog: func() exchange.Generation { return *c.generation.Load() },
-		Usage: deps.Usage, Metrics: set, Spans: spans.New(deps.TracerProvider), Halted: halted, Clock: deps.Clock, Log: deps.Log,
+		Usage: deps.Usage, Idempotency: keys, Metrics: set, Spans: spans.New(deps.TracerProvider), Halted: halted, Clock: deps.Clock, Log: deps.Log,
 	}
 	api, err := typed.New(c.core)
 	if err != nil {
@@ -188,6 +200,7 @@ func (c *Component) Open(ctx context.Context) error {
 	if err := c.Reload(ctx); err != nil {
 		return err
 	}
+	c.warnOfMissingKeys(ctx)
 	if err := c.deps.Runtime.Sync(ctx); err != nil {
 		c.deps.Log.LogAttrs(ctx, slog.LevelWarn, "keys and policies could not be loaded; the gateway starts unready", slog.Any("error", err))
 	}

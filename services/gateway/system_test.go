@@ -277,13 +277,13 @@ func TestConfigIsSound(t *testing.T) {
 	bad.Server.Port, bad.Server.BindAddr = 70_000, "everywhere"
 	bad.Auth.Mode, bad.Auth.AllowAnonymous, bad.Auth.JWT.Issuer = "disabled", true, "x"
 	bad.Governance.OnMaxTokensExceeded, bad.Governance.CostTrackingEnabled = "shrug", false
-	bad.Ledger.Backend, bad.Ledger.QuotaSplitReplicas, bad.Ledger.ResponseKeysEnv = "redis", -2, "K"
+	bad.Ledger.Backend, bad.Ledger.QuotaSplitReplicas, bad.Ledger.ResponseKeysEnv, bad.Ledger.FingerprintKeysEnv = "redis", -2, "9K", "9K"
 	bad.Ledger.ReservationRetentionDays, bad.Ledger.IdempotencyRetentionSecs = 1, 86_401
 	bad.Upstream.StreamReadTimeoutMS = 0
 	err = bad.Validate()
 	for _, key := range []string{
 		"server.port", "server.bind_addr", "auth.mode", "auth.allow_anonymous", "auth.jwt.issuer", "governance.on_max_tokens_exceeded",
-		"governance.cost_tracking_enabled", "ledger.backend", "ledger.quota_split_replicas", "ledger.response_keys_env",
+		"governance.cost_tracking_enabled", "ledger.backend", "ledger.quota_split_replicas", "ledger.response_keys_env", "ledger.fingerprint_keys_env",
 		"ledger.idempotency_retention_secs", "upstream.stream_read_timeout_ms",
 	} {
 		if err == nil || !strings.Contains(err.Error(), key+": ") {

@@ -5,12 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
-
-	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/fault"
@@ -172,10 +169,8 @@ func TestTokensNeedTheirSecret(t *testing.T) {
 	for secret, want := range map[string]string{"": "auth.jwt.secret_env", "thirty-one bytes, one too few..": "at least 32 bytes"} {
 		b := build{cfg: gateway.Defaults()}
 		withTokens()(&b)
-		deps := gateway.Deps{
-			Engine: w.engine, Runtime: w.runtime, Usage: w.ledger, LedgerInfo: w.ledger.Info, Clock: w.clock, Log: slog.New(slog.DiscardHandler), Meter: noop.NewMeterProvider().Meter("test"),
-			Env: func(string) (string, bool) { return secret, secret != "" },
-		}
+		deps := w.deps
+		deps.Env = func(string) (string, bool) { return secret, secret != "" }
 		_, err := gateway.New(b.cfg, deps)
 		if fault.KindOf(err) != fault.Invalid || !strings.Contains(err.Error(), want) || (secret != "" && strings.Contains(err.Error(), secret)) {
 			t.Errorf("%d bytes: %v", len(secret), err)

@@ -101,6 +101,11 @@ func asked(model, text string) *gatewayv1.ChatRequest {
 	return &gatewayv1.ChatRequest{Model: "mock/" + model, Messages: []*gatewayv1.Message{say("user", text)}, Params: params(50)}
 }
 
+func keyed(r *gatewayv1.ChatRequest, key string) *gatewayv1.ChatRequest {
+	r.IdempotencyKey = key
+	return r
+}
+
 func askedWhole(model, text string) *gatewayv1.CompleteRequest {
 	r := asked(model, text)
 	return &gatewayv1.CompleteRequest{Model: r.Model, Messages: r.Messages, Params: r.Params}
@@ -266,8 +271,10 @@ func TestTypedRefusalsChangeNothing(t *testing.T) {
 			{"a wrong x-api-key is final", []string{"X-Api-Key", "nope", "Authorization", "Bearer " + acmeKey}, asked("echo", "x"), connect.CodeUnauthenticated, commonv1.Reason_REASON_UNAUTHENTICATED, "unauthorized"},
 			{"suspended", []string{"X-Api-Key", "shut-key-77"}, asked("echo", "x"), connect.CodePermissionDenied, commonv1.Reason_REASON_ACCOUNT_SUSPENDED, "account_suspended"},
 			{"scope", []string{"X-Api-Key", adminKey}, asked("echo", "x"), connect.CodePermissionDenied, commonv1.Reason_REASON_FORBIDDEN, "forbidden"},
-			{"idempotency header", []string{"X-Api-Key", acmeKey, "Idempotency-Key", "k"}, asked("echo", "x"), connect.CodeInvalidArgument, commonv1.Reason_REASON_UNSUPPORTED_PARAMETER, "unsupported_parameter"},
-			{"idempotency field", []string{"X-Api-Key", acmeKey}, &gatewayv1.ChatRequest{Model: "mock/echo", IdempotencyKey: "k"}, connect.CodeInvalidArgument, commonv1.Reason_REASON_UNSUPPORTED_PARAMETER, "unsupported_parameter"},
+			{"idempotency header", []string{"X-Api-Key", acmeKey, "Idempotency-Key", "a b"}, asked("echo", "x"), connect.CodeInvalidArgument, commonv1.Reason_REASON_INVALID_PARAMETER, "invalid_parameter"},
+			{"idempotency field", []string{"X-Api-Key", acmeKey}, keyed(asked("echo", "x"), "a b"), connect.CodeInvalidArgument, commonv1.Reason_REASON_INVALID_PARAMETER, "invalid_parameter"},
+			{"two idempotency keys", []string{"X-Api-Key", acmeKey, "Idempotency-Key", "a"}, keyed(asked("echo", "x"), "b"), connect.CodeInvalidArgument, commonv1.Reason_REASON_INVALID_PARAMETER, "invalid_parameter"},
+			{"no idempotency key", []string{"X-Api-Key", carefulKey}, asked("echo", "x"), connect.CodeInvalidArgument, commonv1.Reason_REASON_IDEMPOTENCY_KEY_REQUIRED, "idempotency_key_required"},
 			{"hold field", []string{"X-Api-Key", acmeKey}, &gatewayv1.ChatRequest{Model: "mock/echo", HoldId: strings.Repeat("a", 32)}, connect.CodeInvalidArgument, commonv1.Reason_REASON_UNSUPPORTED_PARAMETER, "unsupported_parameter"},
 			{"no model", []string{"X-Api-Key", acmeKey}, &gatewayv1.ChatRequest{Messages: []*gatewayv1.Message{say("user", "x")}}, connect.CodeInvalidArgument, commonv1.Reason_REASON_MISSING_MODEL, "missing_model"},
 			{"no messages", []string{"X-Api-Key", acmeKey}, &gatewayv1.ChatRequest{Model: "mock/echo"}, connect.CodeInvalidArgument, commonv1.Reason_REASON_NO_MESSAGES, "no_messages"},

@@ -188,12 +188,15 @@ func (c *LedgerConfig) validate(v *faults) {
 	if days := c.ReservationRetentionDays; days > 0 && c.IdempotencyRetentionSecs > days*86_400 {
 		v.invalid("ledger.idempotency_retention_secs", "must be at most as long as ledger.reservation_retention_days")
 	}
+	v.variable("ledger.response_keys_env", c.ResponseKeysEnv)
+	v.variable("ledger.fingerprint_keys_env", c.FingerprintKeysEnv)
+	if c.ResponseKeysEnv != "" && c.ResponseKeysEnv == c.FingerprintKeysEnv {
+		v.invalid("ledger.fingerprint_keys_env", "must differ from ledger.response_keys_env: a key has one purpose")
+	}
 	for _, set := range []struct {
 		key, what string
 		set       bool
 	}{
-		{"ledger.response_keys_env", "stored answers", c.ResponseKeysEnv != ""},
-		{"ledger.fingerprint_keys_env", "idempotency keys", c.FingerprintKeysEnv != ""},
 		{"ledger.decision_retention_days", "the decision record", c.DecisionRetentionDays != decisionRetentionDefault},
 	} {
 		if set.set {
@@ -253,6 +256,19 @@ func (v *faults) text(key, s string) {
 func (v *faults) oneOf(key, s string, allowed ...string) {
 	if !slices.Contains(allowed, s) {
 		v.invalid(key, "must be one of "+strings.Join(allowed, ", "))
+	}
+}
+
+// variable holds the name of an environment variable against what shells take;
+// empty names none.
+func (v *faults) variable(key, s string) {
+	if s == "" {
+		return
+	}
+	if len(s) > 128 || s[0] >= '0' && s[0] <= '9' || strings.IndexFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_'
+	}) >= 0 {
+		v.invalid(key, "must name an environment variable: letters, digits and underscores, no digit first; or nothing, for no keys")
 	}
 }
 

@@ -40,11 +40,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 20 * time.Second
 
 const (
-	acmeKey   = "acme-key-7d1f" // chat:stream, models:read
-	adminKey  = "acme-admin-93c2"
-	proofKey  = "proof-key-55aa" // a tenant with receipts
-	poorKey   = "poor-key-18e0"  // a budget of one request
-	narrowKey = "narrow-key-3b"  // one model, no passthrough, two at once
+	acmeKey    = "acme-key-7d1f" // chat:stream, models:read
+	adminKey   = "acme-admin-93c2"
+	proofKey   = "proof-key-55aa" // a tenant with receipts
+	poorKey    = "poor-key-18e0"  // a budget of one request
+	narrowKey  = "narrow-key-3b"  // one model, no passthrough, two at once
+	carefulKey = "careful-key-6e" // must send an Idempotency-Key
 )
 
 // Prices of every mock model in nano-USD a token: 1 USD and 2 USD a million.
@@ -82,6 +83,11 @@ tenants:
     default_model: mock/echo
     model_params: {temperature: 0.25}
     limits: {requests_per_minute: 4, tokens_per_minute: 1000, max_concurrent_streams: 2, max_messages: 3, max_prompt_chars: 400, max_output_tokens: 300}
+  - tenant_id: careful
+    enabled: true
+    credentials: [{key_id: main, key: careful-key-6e}]
+    allowed_models: ["mock/*"]
+    require_idempotency_key: true
   - tenant_id: shut
     enabled: false
     credentials: [{key_id: main, key: shut-key-77}]
@@ -101,6 +107,7 @@ type world struct {
 	url      string
 	http     *http.Client
 	clock    clock.Clock
+	deps     gateway.Deps
 }
 
 type option func(*build)
@@ -114,7 +121,22 @@ type build struct {
 	reservations func(ledger.Reservations) ledger.Reservations
 	refresh      time.Duration
 	opened       func(gateway.Config)
-	gate         *gate // between the gateway and leases
+	gate         *gate  // between the gateway and leases
+	dir          string // of the ledger; "" is one of its own
+	env          map[string]string
+}
+
+// withDir keeps the ledger in a folder that outlives the world.
+func withDir(dir string) option { return func(b *build) { b.dir = dir } }
+
+// withEnv sets environment variables, in pairs.
+func withEnv(pairs ...string) option {
+	return func(b *build) {
+		b.env = map[string]string{}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			b.env[pairs[i]] = pairs[i+1]
+		}
+	}
 }
 
 func withReservations(wrap func(ledger.Reservations) ledger.Reservations) option {
@@ -148,7 +170,10 @@ func setup(t testing.TB, opts ...option) *world {
 	var err error
 	w.mock, err = mockprovider.New(mockprovider.Options{Hook: b.hook}).Listen(ctx, "127.0.0.1:0")
 	w.must(err)
-	dir := t.TempDir()
+	dir := b.dir
+	if dir == "" {
+		dir = t.TempDir()
+	}
 	b.cfg.Registry.ModelsPath = filepath.Join(dir, "models.yaml")
 	w.must(os.WriteFile(b.cfg.Registry.ModelsPath, []byte(models(w.mock.URL)), 0o600))
 	w.ledger, err = sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(dir, "ledger.sqlite3"), Clock: b.clock, Log: log})
@@ -185,12 +210,13 @@ func setup(t testing.TB, opts ...option) *world {
 	w.must(err)
 	deps := gateway.Deps{
 		Engine: w.engine, Runtime: w.runtime, Usage: w.ledger, LedgerInfo: w.ledger.Info,
-		Receipts: w.receipts, Env: func(string) (string, bool) { return "", false }, Clock: b.clock, Log: log,
+		Receipts: w.receipts, Env: func(name string) (string, bool) { v, ok := b.env[name]; return v, ok }, Issuer: issuer, Clock: b.clock, Log: log,
 		Meter: noop.NewMeterProvider().Meter("test"),
 	}
 	if b.deps != nil {
 		b.deps(&deps)
 	}
+	w.deps = deps
 	w.gw, err = gateway.New(b.cfg, deps)
 	w.must(err)
 	w.must(w.gw.Open(ctx))

@@ -52,14 +52,18 @@ func mock(t *testing.T, frames int) *mockprovider.Running {
 	return m
 }
 
-// open starts a stream and returns once the first token is there.
-func open(t *testing.T, url string) (*http.Response, *bufio.Reader) {
+// open starts a stream, with headers in pairs, and returns once the first token
+// is there.
+func open(t *testing.T, url string, headers ...string) (*http.Response, *bufio.Reader) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/stream", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Api-Key", process.Key)
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

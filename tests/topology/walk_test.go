@@ -21,7 +21,7 @@ func TestTheSameWalkInEveryTopology(t *testing.T) {
 	for name, launch := range map[string]func(t *testing.T, walk walkFiles) (gateway, ops, admin, receipts, tokenFile string){
 		"one process, SQLite": func(t *testing.T, walk walkFiles) (gateway, ops, admin, receipts, tokenFile string) {
 			t.Helper()
-			return single(t, walk)
+			return single(t, walk, process.ResponseKeys)
 		},
 		"one process, PostgreSQL": func(t *testing.T, walk walkFiles) (gateway, ops, admin, receipts, tokenFile string) {
 			t.Helper()
@@ -48,7 +48,7 @@ func TestTheSameWalkInEveryTopology(t *testing.T) {
 				out, err := exec.CommandContext(ctx, process.Build(t), "check", "--gateway="+gateway, "--ops="+ops, //nolint:gosec // our own binary
 					"--admin="+admin, "--receipts="+receipts, "--token-file="+tokenFile, "--listen="+walk.listen).CombinedOutput()
 				cancel()
-				if err != nil || !strings.Contains(string(out), "All 10 checks passed.") {
+				if err != nil || !strings.Contains(string(out), "All 11 checks passed.") {
 					t.Fatalf("%v\n%s", err, out)
 				}
 			}

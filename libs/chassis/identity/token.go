@@ -63,7 +63,9 @@ func wellFormed(token string) bool {
 // token that can't be read or is malformed is an error.
 func EnsureToken(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := createToken(path); err != nil {
+		var b [32]byte
+		_, _ = rand.Read(b[:]) // crypto/rand.Read never fails: it crashes the program
+		if err := WriteOnce(path, hex.EncodeToString(b[:])); err != nil {
 			return badToken(path, "cannot be made", err)
 		}
 	}
@@ -71,18 +73,17 @@ func EnsureToken(path string) error {
 	return err
 }
 
-// createToken links a fully written temporary file into place, so that no
-// reader sees half a token and a file that another process made stays.
-func createToken(path string) (err error) {
+// WriteOnce makes a file of mode 0600 with one line of text. It links a fully
+// written temporary file into place, so that no reader sees half a secret and a
+// file that is there, or that another process made meanwhile, stays.
+func WriteOnce(path, text string) (err error) {
 	dir := filepath.Dir(path)
-	tmp, err := os.CreateTemp(dir, ".token-*")
+	tmp, err := os.CreateTemp(dir, ".secret-*")
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.Remove(tmp.Name())) }()
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // crypto/rand.Read never fails: it crashes the program
-	_, werr := tmp.WriteString(hex.EncodeToString(b[:]) + "\n")
+	_, werr := tmp.WriteString(text + "\n")
 	if err := errors.Join(werr, tmp.Sync(), tmp.Close()); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

@@ -118,6 +118,9 @@ func (d *Document) check() error {
 	if d.Funding == Leased && d.Receipts {
 		add("funding leased excludes receipts")
 	}
+	if d.Funding == Leased && d.RequireIdempotencyKey {
+		add("funding leased excludes require_idempotency_key")
+	}
 	if len(d.ModelParams) > MaxModelParams {
 		add("model_params holds at most %d parameters", MaxModelParams)
 	}

@@ -64,9 +64,12 @@ type Document struct {
 	// ReplicaShare says that this replica enforces a share of the tenant's quotas.
 	ReplicaShare *ReplicaShare `json:"replica_share,omitempty"`
 	// RequireAllowlist makes an empty AllowedModels mean "no model".
-	RequireAllowlist bool   `json:"require_allowlist"`
-	Tenant           string `json:"tenant"` // the account's slug
-	Version          int    `json:"version"`
+	RequireAllowlist bool `json:"require_allowlist"`
+	// RequireIdempotencyKey refuses chat requests without an Idempotency-Key. It is
+	// absent when false, as in documents that are older than it.
+	RequireIdempotencyKey bool   `json:"require_idempotency_key,omitempty"`
+	Tenant                string `json:"tenant"` // the account's slug
+	Version               int    `json:"version"`
 }
 
 // ReplicaShare is what the account's budget and limits are a share of.

@@ -49,6 +49,25 @@ func TestCanonicalBytesAreFrozen(t *testing.T) {
 	}
 }
 
+// TestARequiredKeyIsPartOfTheDocument guards the field that came later: it is
+// written only when set, so that older documents keep their revision.
+func TestARequiredKeyIsPartOfTheDocument(t *testing.T) {
+	t.Parallel()
+	d := sample()
+	d.RequireIdempotencyKey = true
+	body, err := d.Encode()
+	want := strings.Replace(golden, `"require_allowlist":true`, `"require_allowlist":true,"require_idempotency_key":true`, 1)
+	if err != nil || string(body) != want {
+		t.Fatalf("Encode:\n%s\nwant\n%s\n%v", body, want, err)
+	}
+	if got, err := policy.Parse(body); err != nil || !got.RequireIdempotencyKey {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := policy.Parse([]byte(strings.Replace(want, `"require_idempotency_key":true`, `"require_idempotency_key":false`, 1))); err == nil {
+		t.Error("a second spelling of false was taken")
+	}
+}
+
 // TestFieldsStandInByteOrder guards the canonical form, which package json
 // writes in the order of declaration.
 func TestFieldsStandInByteOrder(t *testing.T) {

@@ -29,7 +29,7 @@ func (c *compiler) funding(m mapping, t *Tenant, doc *policy.Document) {
 	for _, x := range []struct {
 		key string
 		on  bool
-	}{{"receipts", doc.Receipts}, {"require_idempotency_key", m.flag("require_idempotency_key", false)}, {"holds", m.has("holds")}} {
+	}{{"receipts", doc.Receipts}, {"require_idempotency_key", doc.RequireIdempotencyKey}, {"holds", m.has("holds")}} {
 		if x.on {
 			m.bad("funding", "leased excludes %s, which needs the ledger's word for every request", x.key)
 			return

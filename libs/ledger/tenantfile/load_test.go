@@ -98,7 +98,7 @@ tenants:
   display_name: Acme Söhne
   enabled: true
   funding: reserved
-  require_idempotency_key: false
+  require_idempotency_key: true
   credentials:
   - {key_id: ops, key_file: ops.key, scopes: [admin, "approve:holds"], not_after: 2027-01-31T01:00:00+01:00}
   - {key_id: ci, key_env: ACME_KEY}
@@ -134,7 +134,7 @@ tenants:
 	}
 	const want = `{"allow_passthrough":false,"allowed_models":["groq/*","mock/echo"],"default_model":"mock/echo","denied_models":["*-preview"],"display_name":"Acme Söhne",` +
 		`"max_messages":6,"max_output_tokens":4,"max_prompt_chars":200000,"model_params":{"logprobs":true,"max_tokens":100,"response_format":{"type":"json_object"},"seed":7,"stop":["a","b"],"temperature":0.2},` +
-		`"model_suffix":":nitro","on_max_tokens_exceeded":"clamp","receipts":true,"require_allowlist":true,"tenant":"acme","version":1}`
+		`"model_suffix":":nitro","on_max_tokens_exceeded":"clamp","receipts":true,"require_allowlist":true,"require_idempotency_key":true,"tenant":"acme","version":1}`
 	if string(acme.PolicyBody) != want || acme.PolicyRevision != policy.Revision([]byte(want)) {
 		t.Errorf("policy\n%s, want\n%s", acme.PolicyBody, want)
 	}

@@ -41,15 +41,16 @@ func (c *compiler) tenant(n *yaml.Node, path string) (t Tenant, ok bool) {
 	c.unbuilt(m)
 	doc := policy.Document{
 		Version: policy.Version, Tenant: t.Slug, DisplayName: t.DisplayName,
-		AllowPassthrough:    m.flag("allow_passthrough", true),
-		Receipts:            m.flag("receipts", false),
-		ModelSuffix:         m.text("model_suffix"),
-		DefaultModel:        m.text("default_model"),
-		AllowedModels:       c.globs(m, "allowed_models"),
-		DeniedModels:        c.globs(m, "denied_models"),
-		ModelParams:         c.params(m),
-		RequireAllowlist:    c.opt.Defaults.RequireModelAllowlist,
-		OnMaxTokensExceeded: c.opt.Defaults.OnMaxTokensExceeded,
+		AllowPassthrough:      m.flag("allow_passthrough", true),
+		Receipts:              m.flag("receipts", false),
+		RequireIdempotencyKey: m.flag("require_idempotency_key", false),
+		ModelSuffix:           m.text("model_suffix"),
+		DefaultModel:          m.text("default_model"),
+		AllowedModels:         c.globs(m, "allowed_models"),
+		DeniedModels:          c.globs(m, "denied_models"),
+		ModelParams:           c.params(m),
+		RequireAllowlist:      c.opt.Defaults.RequireModelAllowlist,
+		OnMaxTokensExceeded:   c.opt.Defaults.OnMaxTokensExceeded,
 	}
 	if doc.Receipts && !c.opt.ReceiptsEnabled {
 		m.bad("receipts", "must be false while receipts are disabled in the gateway's configuration (receipts.enabled)")
@@ -102,9 +103,6 @@ func (c *compiler) unbuilt(m mapping) {
 		if m.has(key) {
 			m.bad(key, "is not supported yet: remove it")
 		}
-	}
-	if m.flag("require_idempotency_key", false) {
-		m.bad("require_idempotency_key", "is not supported yet: only false is accepted")
 	}
 }
 

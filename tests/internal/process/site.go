@@ -10,6 +10,10 @@ import (
 // Key is the sample tenant's key in a Site.
 const Key = "tg-test-acme-0123456789abcdef"
 
+// ResponseKeys is a key setting that seals kept answers, as the environment of a
+// gateway has it.
+const ResponseKeys = "TOLLGATE_RESPONSE_KEYS=t1:dG9sbGdhdGUgdGVzdHMgc2VhbCBhbnN3ZXJzIDMyYnk="
+
 // modelsYAML is one priced model of one provider.
 const modelsYAML = `schema_version: 1
 providers:

@@ -144,7 +144,7 @@ func NewStack(t testing.TB, o StackOptions) *Stack {
 			"TOLLGATE__AUTH__ISSUER_SECRET_FILE=" + filepath.Join(s.dir, "issuer.secret"),
 			"TOLLGATE__NEIGHBOURS__TOKEN_FILE=" + filepath.Join(s.dir, "instance.token"),
 			"TOLLGATE__NEIGHBOURS__LEASE_URL=" + s.Replica(Lease, i).URL,
-			"TOLLGATE__SERVER__SHUTDOWN_GRACE_MS=2000",
+			"TOLLGATE__SERVER__SHUTDOWN_GRACE_MS=2000", ResponseKeys,
 		}
 		for _, name := range []string{Snapshot, Usage, Receipts, Admin} {
 			env = append(env, "TOLLGATE__NEIGHBOURS__"+strings.ToUpper(name)+"_URL="+s.Service(name).URL)

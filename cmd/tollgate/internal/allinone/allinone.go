@@ -233,7 +233,7 @@ func (s *Server) wireGateway(issuer *auth.Issuer, evidence *receipts.Service) er
 	}
 	deps := gateway.Deps{
 		Engine: engine, Runtime: background, Usage: s.ledger, LedgerInfo: s.ledger.Info, Issues: s.issues,
-		Env: o.LookupEnv, Clock: o.Clock, Log: o.Log, Meter: s.metrics.Meter("gateway"), MetricsHandler: s.metrics.Handler(),
+		Env: o.LookupEnv, Issuer: issuer, Clock: o.Clock, Log: o.Log, Meter: s.metrics.Meter("gateway"), MetricsHandler: s.metrics.Handler(),
 		TracerProvider: s.traces.Provider(),
 	}
 	if evidence.Enabled() {

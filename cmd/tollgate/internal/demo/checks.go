@@ -156,7 +156,7 @@ func (w *walk) spend(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if u.SpentNanoUSD != w.expected {
-		return "", fmt.Errorf("%w: /v1/usage says %d, the four answers make it %d", errBilling, u.SpentNanoUSD, w.expected)
+		return "", fmt.Errorf("%w: /v1/usage says %d, the five answers make it %d", errBilling, u.SpentNanoUSD, w.expected)
 	}
 	return fmt.Sprintf("%d nano-USD, to the unit", u.SpentNanoUSD), nil
 }

@@ -17,6 +17,8 @@ type client struct {
 	base string // the gateway
 	key  string
 	http *http.Client
+
+	idempotency string // the key of every request, "" for none
 }
 
 // callTimeout bounds one call of the walk.
@@ -53,6 +55,9 @@ func (c client) request(ctx context.Context, method, path string, body any) (*ht
 	}
 	r.Header.Set("x-api-key", c.key)
 	r.Header.Set("content-type", "application/json")
+	if c.idempotency != "" {
+		r.Header.Set("idempotency-key", c.idempotency)
+	}
 	res, err := c.http.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/tollgate-platform/tollgate/cmd/tollgate/internal/allinone"
 	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/testkit/mockprovider"
+	"github.com/tollgate-platform/tollgate/services/gateway"
 )
 
 // Options shape a walk.
@@ -128,9 +129,10 @@ func (w *walk) start(ctx context.Context, log *slog.Logger) (err error) {
 	cfg := allinone.Defaults()
 	cfg.Server.OpsPort = 9464 // any: the listener takes a free one
 	cfg.Registry.HotReload = false
+	sealing := gateway.MintKeys()
 	w.server, err = allinone.Start(ctx, allinone.Options{
 		Config: cfg, ConfigDir: config, DataDir: filepath.Join(w.dir, "data"), Log: log,
-		Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", LookupEnv: func(string) (string, bool) { return "", false },
+		Listen: "127.0.0.1:0", OpsListen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", LookupEnv: func(name string) (string, bool) { return sealing, name == cfg.Ledger.ResponseKeysEnv },
 	})
 	if err != nil {
 		return err
@@ -168,6 +170,7 @@ func (w *walk) checks(ctx context.Context, out io.Writer) error {
 	}{
 		{"a streamed completion, every frame in order", w.stream},
 		{"the same as one document and in OpenAI's format", w.complete},
+		{"a repeat under one Idempotency-Key runs once", w.repeat},
 		{"spend equals the catalogue's price", w.spend},
 		{"a tiny budget runs out before the provider is reached", w.tinyBudget},
 		{"tenants are isolated", w.isolation},

@@ -51,7 +51,7 @@ func (s *settings) wire(h *process.Host) (*gateway.Component, *remote.Client, er
 	deps := gateway.Deps{
 		Engine: engine, Runtime: background, Usage: neighbours, LedgerInfo: neighbours.Info,
 		Issues: func(ctx context.Context) []string { return issues(ctx, h, neighbours) },
-		Env:    h.LookupEnv, Clock: h.Clock, Log: h.Log, Meter: h.Meter("gateway"), MetricsHandler: h.MetricsHandler(),
+		Env:    h.LookupEnv, Issuer: issuer, Clock: h.Clock, Log: h.Log, Meter: h.Meter("gateway"), MetricsHandler: h.MetricsHandler(),
 		TracerProvider: h.Tracer(),
 	}
 	if s.Receipts.Enabled {

@@ -79,7 +79,11 @@ func (t *Tab) Commit(now time.Time) error {
 
 // Close ends the request with bill b, whatever stage it is in: the instance's
 // place is free and its end is on its way to the ledger when it returns. The first Close wins; it reports whether this was it.
-func (t *Tab) Close(b Bill) bool {
+func (t *Tab) Close(b Bill) bool { return t.CloseKeeping(b, nil) }
+
+// CloseKeeping is Close with a sealed answer, which the ledger keeps for replays
+// of the request's idempotency key; nil keeps none.
+func (t *Tab) CloseKeeping(b Bill, answer []byte) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -90,7 +94,7 @@ func (t *Tab) Close(b Bill) bool {
 	if t.closing == nil {
 		return true
 	}
-	c := ledger.Close{Outcome: b.Outcome, Dimensions: b.Dimensions}
+	c := ledger.Close{Outcome: b.Outcome, Dimensions: b.Dimensions, SealedAnswer: answer}
 	if b.Outcome == ledger.Settled {
 		c.Units = b.Units
 	}

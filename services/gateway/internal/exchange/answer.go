@@ -304,22 +304,30 @@ func (x *Exchange) complete() {
 	x.firstContent()
 	x.meter.Completion(c)
 	x.finish = c.FinishReason
-	b := x.close(billing.Used)
+	keyed := x.prepared.Claim != nil
+	if !keyed {
+		x.close(billing.Used) // on its way while the outcome is written
+	}
 	var reply *receipt.Digest
 	if x.allowed != nil {
 		d := completionDigest(x.allowed.Salt(), c)
 		reply = &d
 	}
 	if ref := x.outcome(true, reply); ref != nil {
-		// Withheld: an answer whose outcome isn't written was never given.
+		// Withheld, and not kept: an answer whose outcome isn't written was never
+		// given.
+		x.close(billing.Used)
 		x.answer.Ending = metrics.Failed
 		x.Refuse(ref)
 		return
 	}
-	end := x.ended(c.UpstreamID, b)
+	doc := x.face.Document(x.head(), c, x.ended(c.UpstreamID, x.meter.Bill(billing.Used)))
+	if keyed {
+		x.closeKeeping(billing.Used, x.seal(doc))
+	}
 	x.tab.Durable(x.ctx)
 	x.answered = true
-	n, err := x.face.Document(x.head(), c, end)
+	n, err := x.face.Answer(doc, false)
 	x.answer.Events, x.answer.Bytes = 1, int64(n)
 	if err != nil {
 		x.answer.Ending = metrics.Aborted

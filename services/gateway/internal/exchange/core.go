@@ -26,6 +26,7 @@ import (
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/catalog"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/evidence"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/govern"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/idempotency"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/metrics"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/provider"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
@@ -49,8 +50,10 @@ type Core struct {
 	Provider provider.Client
 	Catalog  func() Generation
 	Usage    ledger.UsageQueries
-	Metrics  *metrics.Set
-	Spans    *spans.Tracer
+	// Idempotency makes claims of callers' keys, and seals and opens answers.
+	Idempotency *idempotency.Keys
+	Metrics     *metrics.Set
+	Spans       *spans.Tracer
 	// Halted ends every exchange under way when it is done: the answer gets its
 	// terminal sequence and its bill.
 	Halted context.Context //nolint:containedctx // the gateway's own life, not a request's

@@ -35,6 +35,7 @@ type Exchange struct {
 	tab      *billing.Tab
 	meter    *billing.Meter
 	allowed  *evidence.Allowed // nil for a tenant without receipts
+	kept     *kept             // the answer of an earlier request with the same idempotency key
 
 	answer   metrics.Answer // what the summary line and the metrics say
 	finish   string
@@ -82,6 +83,10 @@ func (x *Exchange) Run(ctx context.Context) {
 		x.Refuse(ref)
 		return
 	}
+	if x.kept != nil {
+		x.replay()
+		return
+	}
 	x.headers()
 	switch {
 	case x.prepared.Chat.Passthrough:
@@ -96,20 +101,25 @@ func (x *Exchange) Run(ctx context.Context) {
 // govern takes the request through everything that is decided before the
 // provider is called.
 func (x *Exchange) govern() *refusal.Refusal {
-	if ref := unleased(x.caller.Policy, x.r.Header); ref != nil {
-		return ref
-	}
 	if ref := unsupportedHeader(x.r.Header); ref != nil {
 		return ref
 	}
-	req, body, ref := x.face.Read(chat.Defaults{Model: x.caller.Policy.DefaultModel, Framing: x.r.Header.Get(HeaderFraming)})
+	key, ref := headerKey(x.r.Header)
 	if ref != nil {
 		return ref
 	}
-	x.prepared, ref = govern.Prepare(x.c.Catalog().Catalog, x.caller.Policy, req)
+	asked, ref := x.face.Read(chat.Defaults{Model: x.caller.Policy.DefaultModel, Framing: x.r.Header.Get(HeaderFraming)})
 	if ref != nil {
-		return x.deny(ref, x.c.modelID(req.Model))
+		return ref
 	}
+	if key, ref = x.key(key, asked.Key); ref != nil {
+		return ref
+	}
+	x.prepared, ref = govern.Prepare(x.c.Catalog().Catalog, x.caller.Policy, asked.Chat)
+	if ref != nil {
+		return x.deny(ref, x.c.modelID(asked.Chat.Model))
+	}
+	x.prepared.Claim = x.claim(key, &asked)
 	x.answer.Labels = metrics.Labels{
 		Provider: x.prepared.Model.Route.Provider, Model: x.prepared.Model.ID, Tenant: x.caller.Tenant(),
 	}
@@ -117,14 +127,19 @@ func (x *Exchange) govern() *refusal.Refusal {
 		Provider: x.answer.Provider, Model: x.answer.Model, UpstreamModel: x.prepared.Call.Route.UpstreamModel,
 		Tenant: x.answer.Tenant, MaxTokens: x.prepared.Call.MaxTokens, Stream: x.prepared.Chat.Stream,
 	})
-	x.tab, ref = x.c.Door.Admit(x.ctx, x.caller, x.id, x.prepared, x.c.Clock.Now)
+	var replay *ledger.Replay
+	x.tab, replay, ref = x.c.Door.Admit(x.ctx, x.caller, x.id, x.prepared, x.c.Clock.Now)
 	if ref != nil {
 		return x.deny(ref, x.prepared.Model.ID)
+	}
+	if replay != nil {
+		x.kept, ref = x.open(replay)
+		return ref
 	}
 	x.c.Metrics.Admitted(x.ctx)
 	x.meter = billing.NewMeter(x.prepared.Model, x.prepared.Quote, x.prepared.Call.MaxTokens)
 	if x.caller.Policy.Receipts {
-		x.allowed, ref = x.c.Evidence.Allow(x.ctx, x.subject(x.prepared.Model.ID), body)
+		x.allowed, ref = x.c.Evidence.Allow(x.ctx, x.subject(x.prepared.Model.ID), asked.Body)
 		if ref != nil {
 			x.close(billing.Refused)
 			return ref
@@ -188,9 +203,12 @@ func (x *Exchange) Refuse(ref *refusal.Refusal) {
 }
 
 // close ends the reservation as the billing table says. The first ending wins.
-func (x *Exchange) close(e billing.Ending) billing.Bill {
+func (x *Exchange) close(e billing.Ending) billing.Bill { return x.closeKeeping(e, nil) }
+
+// closeKeeping is close with the sealed answer that replays are given.
+func (x *Exchange) closeKeeping(e billing.Ending, answer []byte) billing.Bill {
 	b := x.meter.Bill(e)
-	x.tab.Close(b)
+	x.tab.CloseKeeping(b, answer)
 	u := x.meter.Usage()
 	x.answer.CostNanoUSD = b.Units
 	if b.Outcome != ledger.Released {

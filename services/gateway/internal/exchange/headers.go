@@ -7,6 +7,7 @@ import (
 
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
+	"github.com/tollgate-platform/tollgate/services/gateway/internal/idempotency"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/refusal"
 )
 
@@ -23,6 +24,7 @@ const (
 	headerReceiptID     = "X-Receipt-Id"
 	headerReceiptSalt   = "X-Receipt-Salt"
 	headerIdempotency   = "Idempotency-Key"
+	headerReplayed      = "Idempotent-Replayed"
 	headerHold          = "Hold-Id"
 )
 
@@ -58,30 +60,44 @@ func (c *Core) Identify(h http.Header, r *http.Request) (id ident.ID, client str
 // unsupportedHeader refuses a header whose meaning is not built: ignoring it
 // would promise what isn't kept.
 func unsupportedHeader(h http.Header) *refusal.Refusal {
-	for _, name := range []string{headerIdempotency, headerHold} {
-		if _, sent := h[name]; sent {
-			return refusal.New(refusal.UnsupportedParameter, name+": this header is not supported yet")
-		}
+	if _, sent := h[headerHold]; sent {
+		return refusal.New(refusal.UnsupportedParameter, headerHold+": this header is not supported yet")
 	}
 	return nil
 }
 
 // headers sets what every answer to an admitted request says.
 func (x *Exchange) headers() {
-	h, p := x.face.Header(), x.prepared
-	h.Set(headerModel, p.Model.ID)
-	h.Set(headerProvider, p.Model.Route.Provider)
-	h.Set(headerUpstreamModel, p.Call.Route.UpstreamModel)
-	h.Set(headerVersion, "v1")
-	h.Set(headerTenant, x.caller.Tenant())
+	h := x.face.Header()
+	x.always(h)
+	for _, own := range x.lasting() {
+		h.Set(own.Name, own.Value)
+	}
 	grant := x.tab.Grant()
 	h.Set(headerReserved, strconv.FormatInt(grant.Granted, 10))
 	limitHeaders(h, grant.Left, x.c.Clock.Now())
+}
+
+// always sets what is the same for an answer and its replays.
+func (x *Exchange) always(h http.Header) {
+	h.Set(headerVersion, "v1")
+	h.Set(headerTenant, x.caller.Tenant())
 	h.Set("Cache-Control", "no-cache, no-store, no-transform")
-	if x.allowed != nil {
-		h.Set(headerReceiptID, x.allowed.ID())
-		h.Set(headerReceiptSalt, x.allowed.Salt().Hex())
+}
+
+// lasting are the headers that belong to the answer rather than to the request,
+// and are given with it again.
+func (x *Exchange) lasting() []idempotency.Header {
+	p := x.prepared
+	own := []idempotency.Header{
+		{Name: headerModel, Value: p.Model.ID}, {Name: headerProvider, Value: p.Model.Route.Provider},
+		{Name: headerUpstreamModel, Value: p.Call.Route.UpstreamModel},
 	}
+	if x.allowed != nil {
+		own = append(own, idempotency.Header{Name: headerReceiptID, Value: x.allowed.ID()},
+			idempotency.Header{Name: headerReceiptSalt, Value: x.allowed.Salt().Hex()})
+	}
+	return own
 }
 
 // limitHeaders tell what the account's limits leave after a grant. Limits that

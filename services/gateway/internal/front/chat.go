@@ -36,14 +36,17 @@ type face struct {
 // Header implements exchange.Face.
 func (f *face) Header() http.Header { return f.w.Header() }
 
-// Read implements exchange.Face: the digest is over the body as it was sent.
-func (f *face) Read(d chat.Defaults) (*chat.Request, []byte, *refusal.Refusal) {
+// Format implements exchange.Face.
+func (f *face) Format() string { return "chat/" + f.endpoint.String() }
+
+// Read implements exchange.Face: digests are over the body as it was sent.
+func (f *face) Read(d chat.Defaults) (exchange.Asked, *refusal.Refusal) {
 	body, ref := f.s.ReadBody(f.w, f.r)
 	if ref != nil {
-		return nil, nil, ref
+		return exchange.Asked{}, ref
 	}
 	req, ref := chat.Parse(f.endpoint, body, d)
-	return req, body, ref
+	return exchange.Asked{Chat: req, Body: body}, ref
 }
 
 // Refuse implements exchange.Face.
@@ -92,13 +95,15 @@ func (f *face) streamed() {
 }
 
 // Document implements exchange.Face.
-func (f *face) Document(head frames.Head, c *provider.Completion, end frames.End) (int, error) {
-	var doc []byte
+func (f *face) Document(head frames.Head, c *provider.Completion, end frames.End) []byte {
 	if f.endpoint == chat.Completions {
-		doc = frames.CompletionsDocument(head, c, end)
-	} else {
-		doc = frames.CompleteDocument(head, c, end)
+		return frames.CompletionsDocument(head, c, end)
 	}
+	return frames.CompleteDocument(head, c, end)
+}
+
+// Answer implements exchange.Face.
+func (f *face) Answer(doc []byte, _ bool) (int, error) {
 	f.w.Header().Set("Content-Type", "application/json")
 	return f.w.Write(doc)
 }

@@ -16,35 +16,44 @@ import (
 )
 
 // Admit takes capacity, room for the closing, and the reservation, in this
-// order, and gives the open tab. A refusal has given all of it back.
-func (d *Door) Admit(ctx context.Context, c *Caller, id ident.ID, p *Prepared, now func() time.Time) (*billing.Tab, *refusal.Refusal) {
+// order, and gives the open tab; or, when the request's idempotency key belongs
+// to one that has ended, what is kept of that. A refusal and a replay have given
+// everything back.
+func (d *Door) Admit(ctx context.Context, c *Caller, id ident.ID, p *Prepared, now func() time.Time) (*billing.Tab, *ledger.Replay, *refusal.Refusal) {
 	if c.Policy.Leased() {
-		return d.lease(ctx, c, id, p, now)
+		tab, ref := d.lease(ctx, c, id, p, now)
+		return tab, nil, ref
 	}
 	capacity, denial := c.Request.AcquirePermit(d.Gate)
 	if denial.Denied() {
-		return nil, denied(denial)
+		return nil, nil, denied(denial)
 	}
 	defer capacity.Release() // empty once it is handed over
 	permit, err := d.Runtime.Permit()
 	if err != nil {
-		return nil, refusal.Because(refusal.LedgerBacklog, "too many finished requests wait to be written; retry shortly", err).After(time.Second)
+		return nil, nil, refusal.Because(refusal.LedgerBacklog, "too many finished requests wait to be written; retry shortly", err).After(time.Second)
 	}
 	res, err := d.Runtime.Reserve(ctx, permit, ask(c, id, p))
 	if err != nil {
 		permit.Release()
 		if fault.KindOf(err) == fault.Unavailable {
-			return nil, refusal.Because(refusal.LedgerUnavailable, "the ledger cannot decide now; nothing is charged; retry shortly", err).After(time.Second)
+			return nil, nil, refusal.Because(refusal.LedgerUnavailable, "the ledger cannot decide now; nothing is charged; retry shortly", err).After(time.Second)
 		}
-		return nil, refusal.Because(refusal.Internal, "the request failed inside the gateway", err)
+		return nil, nil, refusal.Because(refusal.Internal, "the request failed inside the gateway", err)
 	}
 	switch {
 	case res.Refusal != nil:
 		permit.Release()
-		return nil, refused(res.Refusal, now())
+		return nil, nil, refused(res.Refusal, now())
+	case res.InProgress != nil:
+		permit.Release()
+		return nil, nil, inProgress(res.InProgress)
+	case res.Replay != nil:
+		permit.Release()
+		return nil, res.Replay, nil
 	case res.Grant == nil:
 		permit.Release()
-		return nil, refusal.Because(refusal.Internal, "the request failed inside the gateway", errors.New("a new request id was already closed"))
+		return nil, nil, refusal.Because(refusal.Internal, "the request failed inside the gateway", errors.New("a new request id was already closed"))
 	}
 	g := *res.Grant
 	ready, denial := c.Request.AdmitReserved(
@@ -56,9 +65,9 @@ func (d *Door) Admit(ctx context.Context, c *Caller, id ident.ID, p *Prepared, n
 		&capacity, nil, now())
 	if denial.Denied() {
 		permit.Release() // closes the reservation as released
-		return nil, denied(denial)
+		return nil, nil, denied(denial)
 	}
-	return billing.NewTab(g, permit, ready), nil
+	return billing.NewTab(g, permit, ready), nil, nil
 }
 
 // ask is the reservation of a prepared request. Prepare has bounded its numbers.
@@ -67,7 +76,7 @@ func ask(c *Caller, id ident.ID, p *Prepared) ledger.Reserve {
 		Request: id, Account: c.Identity.Account, Key: c.Identity.Key, PolicyRevision: c.Request.PolicyRevision(),
 		Units: narrow(p.Quote.Units), PromptUnits: narrow(p.Quote.PromptUnits),
 		Tokens: narrow(p.Quote.Items), PromptTokens: narrow(p.Quote.PromptTokens),
-		Endpoint: p.Chat.Endpoint.String(), Model: p.Model.ID,
+		Endpoint: p.Chat.Endpoint.String(), Model: p.Model.ID, Idempotency: p.Claim,
 	}
 }
 
@@ -86,6 +95,8 @@ func refused(r *ledger.Refusal, now time.Time) *refusal.Refusal {
 		return refusal.New(refusal.AccountClosed, "the account is closed")
 	case ledger.RefusedKey:
 		return unauthorized()
+	case ledger.RefusedKeyReused:
+		return refusal.New(refusal.KeyReused, "Idempotency-Key: belongs to another request; send a new key with a new request")
 	case ledger.RefusedRequests:
 		return rate(r, "requests", now)
 	case ledger.RefusedTokens:
@@ -103,6 +114,24 @@ func refused(r *ledger.Refusal, now time.Time) *refusal.Refusal {
 	case ledger.RefusedUnknownAccount:
 	}
 	return refusal.Because(refusal.PolicyStale, "the gateway's copy of keys and policies is out of date; retry shortly", errors.New(string(r.Reason))).After(time.Second)
+}
+
+// progressRetry is the Retry-After of a key whose request still runs.
+const progressRetry = time.Second
+
+func inProgress(p *ledger.InProgress) *refusal.Refusal {
+	ref := refusal.New(refusal.RequestInProgress, "the request "+p.Request.String()+" with this Idempotency-Key still runs; retry shortly").After(progressRetry)
+	ref.Original = &refusal.Original{Request: p.Request.String()}
+	return ref
+}
+
+// Duplicate refuses a repeat of a request that has ended, whose answer can't be
+// given again.
+func Duplicate(r *ledger.Replay) *refusal.Refusal {
+	ref := refusal.New(refusal.DuplicateRequest, fmt.Sprintf(
+		"the request %s with this Idempotency-Key has ended (%s) and was billed %d nano-USD; it is not executed again, and no answer is kept for it", r.Request, r.Bill.Outcome, r.Bill.Billed))
+	ref.Original = &refusal.Original{Request: r.Request.String(), Ended: true, CostNanoUSD: r.Bill.Billed}
+	return ref
 }
 
 func budget(r *ledger.Refusal) string {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tollgate-platform/tollgate/libs/ledger"
 	"github.com/tollgate-platform/tollgate/libs/ledger/policy"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/catalog"
 	"github.com/tollgate-platform/tollgate/services/gateway/internal/chat"
@@ -20,6 +21,8 @@ type Prepared struct {
 	// Call is what the provider will be asked.
 	Call  provider.Request
 	Quote catalog.Quote
+	// Claim is that of the caller's idempotency key; nil without one.
+	Claim *ledger.Idempotency
 }
 
 // Forget drops the messages once the provider has them.

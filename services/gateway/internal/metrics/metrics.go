@@ -10,6 +10,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -32,6 +33,7 @@ type Set struct {
 	tenantStreams, tenantErrors, tenantDenied    metric.Int64Counter
 	tenantPrompt, tenantCompletion, tenantCost   metric.Int64Counter
 	inFlight                                     metric.Int64UpDownCounter
+	replays, conflicts, answers, unopened        metric.Int64Counter
 }
 
 // New registers the instruments on m. Uptime counts from started.
@@ -78,6 +80,10 @@ func New(m metric.Meter, c clock.Clock, started time.Time) (*Set, error) {
 	counter(&s.tenantPrompt, "gw_tenant_prompt_tokens_total", "Prompt tokens, by tenant.")
 	counter(&s.tenantCompletion, "gw_tenant_completion_tokens_total", "Completion tokens, by tenant.")
 	counter(&s.tenantCost, "gw_tenant_cost_nano_usd_total", "Nano-USD billed, by tenant.")
+	counter(&s.replays, "tollgate_idempotency_replays_total", "Kept answers given again.")
+	counter(&s.conflicts, "tollgate_idempotency_conflicts_total", "Requests refused because of their idempotency key, by code.")
+	counter(&s.answers, "tollgate_idempotency_answers_total", "Finished answers with an idempotency key, by whether they were kept.")
+	counter(&s.unopened, "tollgate_idempotency_unopened_total", "Kept answers that did not open and were not given.")
 	var err error
 	s.inFlight, err = m.Int64UpDownCounter("gw_streams_in_flight", metric.WithDescription("Admitted requests that have not ended."))
 	errs = append(errs, err)
@@ -100,9 +106,15 @@ func (s *Set) zero() {
 	ctx := context.Background() //nolint:forbidigo // nobody asked for these zeros
 	for _, c := range []metric.Int64Counter{
 		s.requests, s.rejected, s.started, s.completed, s.failed, s.aborted, s.events,
-		s.promptTokens, s.completionTokens, s.cost, s.responseBytes,
+		s.promptTokens, s.completionTokens, s.cost, s.responseBytes, s.replays, s.unopened,
 	} {
 		c.Add(ctx, 0)
+	}
+	for _, code := range conflictCodes() {
+		s.conflicts.Add(ctx, 0, metric.WithAttributes(attribute.String("code", string(code))))
+	}
+	for _, f := range []Fate{FateKept, FateNoKeys, FateTooLarge} {
+		s.answers.Add(ctx, 0, f.attribute())
 	}
 	s.inFlight.Add(ctx, 0)
 	for _, class := range refusal.Classes() {
@@ -145,6 +157,9 @@ func (s *Set) Rejected(ctx context.Context, r *refusal.Refusal, tenant string) {
 	s.rejected.Add(ctx, 1)
 	if c := r.Class(); c != refusal.ClassNone {
 		s.rejectedBy.Add(ctx, 1, metric.WithAttributes(attribute.String("reason", string(c))))
+	}
+	if slices.Contains(conflictCodes(), r.Code) {
+		s.conflicts.Add(ctx, 1, metric.WithAttributes(attribute.String("code", string(r.Code))))
 	}
 	if tenant != "" {
 		s.tenantDenied.Add(ctx, 1, metric.WithAttributes(attribute.String("tenant", label(tenant))))

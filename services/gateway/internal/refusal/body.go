@@ -32,8 +32,12 @@ type systemError struct {
 // ChatBody gives r's document on the chat routes. request is the gateway's own
 // request id.
 func (r *Refusal) ChatBody(request string) []byte {
+	kind := r.Type()
+	if r.Status == http.StatusConflict {
+		kind = "api_error" // conflict_error belongs to the system routes
+	}
 	return document(chatBody{
-		Error:     chatError{Code: r.Code, Type: r.Type(), Message: r.Message, Retryable: r.Retryable},
+		Error:     chatError{Code: r.Code, Type: kind, Message: r.Message, Retryable: r.Retryable},
 		RequestID: request,
 	})
 }
@@ -66,6 +70,9 @@ func (r *Refusal) Write(w http.ResponseWriter, body []byte) {
 	}
 	if r.Limit != nil {
 		r.Limit.SetHeaders(h)
+	}
+	if r.Original != nil {
+		r.Original.SetHeaders(h)
 	}
 	if r.Status == http.StatusUnauthorized {
 		h.Set("Www-Authenticate", `Bearer realm="tollgate"`)

@@ -25,6 +25,7 @@ const (
 	InvalidParameter     Code = "invalid_parameter"
 	UnsupportedParameter Code = "unsupported_parameter"
 	LimitExceeded        Code = "limit_exceeded"
+	KeyRequired          Code = "idempotency_key_required"
 	Unauthorized         Code = "unauthorized"
 	BudgetExhausted      Code = "budget_exhausted"
 	ModelNotAllowed      Code = "model_not_allowed"
@@ -36,6 +37,9 @@ const (
 	MethodNotAllowed     Code = "method_not_allowed"
 	TenantNotProvisioned Code = "tenant_not_provisioned"
 	RequestTimeout       Code = "request_timeout"
+	RequestInProgress    Code = "request_in_progress"
+	DuplicateRequest     Code = "duplicate_request"
+	KeyReused            Code = "idempotency_key_reused"
 	PayloadTooLarge      Code = "payload_too_large"
 	RateLimited          Code = "rate_limited"
 	ConcurrencyLimited   Code = "concurrency_limited"
@@ -79,6 +83,8 @@ type Refusal struct {
 	RetryAfter string
 	// Limit is the rate limit that refused, for the x-ratelimit headers.
 	Limit *RateLimit
+	// Original is the request that first came with the idempotency key.
+	Original *Original
 	// Cause is logged and never sent.
 	Cause error
 }
@@ -100,6 +106,22 @@ func (l RateLimit) SetHeaders(h http.Header) {
 	h.Set("X-Ratelimit-Remaining-"+unit, strconv.FormatInt(l.Remaining, 10))
 	if l.Reset > 0 {
 		h.Set("X-Ratelimit-Reset-"+unit, l.Reset.Round(time.Millisecond).String())
+	}
+}
+
+// Original is the request that an idempotency key belongs to.
+type Original struct {
+	Request     string // the gateway's id of it
+	Ended       bool
+	CostNanoUSD int64 // its bill, once it has ended
+}
+
+// SetHeaders tells which request o is, and what it cost.
+func (o Original) SetHeaders(h http.Header) {
+	h.Set("X-Original-Request-Id", o.Request)
+	if o.Ended {
+		h.Set("X-Original-Cost-Nano-Usd", strconv.FormatInt(o.CostNanoUSD, 10))
+		h.Set("X-Should-Retry", "false") // OpenAI's SDKs repeat a 409 unless told not to
 	}
 }
 
@@ -144,7 +166,7 @@ func Upstream(code, message string, retryable bool, retryAfter string) *Refusal 
 func row(code Code) (status int, retryable bool) {
 	switch code {
 	case MissingModel, NoMessages, StreamRequired, StreamNotAllowed, MaxTokensRequired,
-		InvalidJSON, InvalidParameter, UnsupportedParameter, LimitExceeded:
+		InvalidJSON, InvalidParameter, UnsupportedParameter, LimitExceeded, KeyRequired:
 		return http.StatusBadRequest, false
 	case Unauthorized:
 		return http.StatusUnauthorized, false
@@ -158,6 +180,12 @@ func row(code Code) (status int, retryable bool) {
 		return http.StatusMethodNotAllowed, false
 	case RequestTimeout:
 		return http.StatusRequestTimeout, true
+	case RequestInProgress:
+		return http.StatusConflict, true
+	case DuplicateRequest:
+		return http.StatusConflict, false
+	case KeyReused:
+		return http.StatusUnprocessableEntity, false
 	case PayloadTooLarge:
 		return http.StatusRequestEntityTooLarge, false
 	case RateLimited, ConcurrencyLimited:

@@ -88,6 +88,11 @@ func (s *Span) Prepared(t Target) {
 // Refused says why the request was refused: a code of the error table.
 func (s *Span) Refused(code string) { s.fail(code) }
 
+// Replayed says that the answer is one kept for an earlier request.
+func (s *Span) Replayed(original string) {
+	s.span.SetAttributes(attribute.Bool("tollgate.replayed", true), attribute.String("tollgate.original_request_id", original))
+}
+
 // An Ending is how an admitted request ended.
 type Ending struct {
 	FinishReason              string

@@ -60,35 +60,37 @@ func (f *face) call(ctx context.Context, x *exchange.Exchange, msg asked, unread
 // Header implements exchange.Face.
 func (f *face) Header() http.Header { return f.header }
 
+// Format implements exchange.Face. A typed answer is kept as a message, so its
+// keys are not those of the plain endpoints.
+func (f *face) Format() string { return "typed/" + f.endpoint.String() }
+
 // Read implements exchange.Face. The body is the request's native form: what
 // came over the wire differs by codec and protocol.
-func (f *face) Read(d chat.Defaults) (*chat.Request, []byte, *refusal.Refusal) {
+func (f *face) Read(d chat.Defaults) (exchange.Asked, *refusal.Refusal) {
 	m := f.msg
 	// The native body has it all: a long stream need not hold a long prompt.
 	defer func() { f.msg = nil; proto.Reset(m) }()
 	switch {
 	case f.unreadable != nil:
-		return nil, nil, refusal.Because(refusal.InvalidJSON, "the message is not one that this procedure reads", errUnreadable)
-	case m.GetIdempotencyKey() != "":
-		return nil, nil, refusal.New(refusal.UnsupportedParameter, "idempotency_key: this field is not supported yet")
+		return exchange.Asked{}, refusal.Because(refusal.InvalidJSON, "the message is not one that this procedure reads", errUnreadable)
 	case m.GetHoldId() != "":
-		return nil, nil, refusal.New(refusal.UnsupportedParameter, "hold_id: this field is not supported yet")
+		return exchange.Asked{}, refusal.New(refusal.UnsupportedParameter, "hold_id: this field is not supported yet")
 	}
 	body, err := nativeBody(m)
 	if err != nil {
-		return nil, nil, refusal.New(refusal.InvalidParameter, err.Error())
+		return exchange.Asked{}, refusal.New(refusal.InvalidParameter, err.Error())
 	}
 	req, ref := chat.Parse(f.endpoint, body, d)
 	if ref != nil {
-		return nil, nil, ref
+		return exchange.Asked{}, ref
 	}
 	if req.Passthrough {
-		return nil, nil, refusal.New(refusal.UnsupportedParameter, exchange.HeaderFraming+": passthrough is not part of the typed API; use POST /v1/chat/stream")
+		return exchange.Asked{}, refusal.New(refusal.UnsupportedParameter, exchange.HeaderFraming+": passthrough is not part of the typed API; use POST /v1/chat/stream")
 	}
 	if ref := f.api.conforms(m); ref != nil {
-		return nil, nil, ref
+		return exchange.Asked{}, ref
 	}
-	return req, body, nil
+	return exchange.Asked{Chat: req, Body: body, Key: m.GetIdempotencyKey()}, nil
 }
 
 // errUnreadable stands for the codec's error, which may quote the prompt.
@@ -133,18 +135,35 @@ func (f *face) Relay(io.Reader, io.Writer, func()) frames.Relay {
 	panic("typed: a relay was asked for, and Read refuses passthrough")
 }
 
-// Document implements exchange.Face: Connect writes it when the procedure returns.
-func (f *face) Document(h frames.Head, c *provider.Completion, e frames.End) (int, error) {
-	f.completion = &gatewayv1.Completion{
+// Document implements exchange.Face with the answer's message in binary,
+// whatever the codec: a replay may come in another.
+func (f *face) Document(h frames.Head, c *provider.Completion, e frames.End) []byte {
+	out := &gatewayv1.Completion{
 		RequestId: h.RequestID, Model: h.Model, Tenant: h.Tenant, Content: c.Text, Reasoning: c.Reasoning, FinishReason: e.FinishReason,
 		Usage: toWireUsage(e.Usage), CostNanoUsd: e.CostNanoUSD, DurationNanos: e.Duration.Nanoseconds(),
 		UpstreamId: c.UpstreamID, UpstreamModel: c.UpstreamModel, Metadata: toWireMetadata(h.Metadata),
 		ReceiptId: h.ReceiptID, ReceiptSalt: h.ReceiptSalt,
 	}
 	for _, t := range c.Tools {
-		f.completion.ToolCalls = append(f.completion.ToolCalls, &gatewayv1.ToolCall{Id: t.ID, Name: t.Name, Arguments: t.Arguments})
+		out.ToolCalls = append(out.ToolCalls, &gatewayv1.ToolCall{Id: t.ID, Name: t.Name, Arguments: t.Arguments})
 	}
-	return proto.Size(f.completion), nil
+	doc, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
+	if err != nil {
+		panic("typed: a completion always marshals: " + err.Error()) // its strings are UTF-8: the provider's reader checks
+	}
+	return doc
+}
+
+// Answer implements exchange.Face: Connect writes it when the procedure returns.
+func (f *face) Answer(doc []byte, replayed bool) (int, error) {
+	c := new(gatewayv1.Completion)
+	if err := proto.Unmarshal(doc, c); err != nil {
+		f.refused = toWireRefusal(refusal.New(refusal.Internal, "the request failed inside the gateway"), f.header)
+		return 0, err
+	}
+	c.Replayed = replayed
+	f.completion = c
+	return len(doc), nil
 }
 
 // sink sends a streamed answer, one message and one flush for each thing that

@@ -43,6 +43,9 @@ func toWireRefusal(ref *refusal.Refusal, header http.Header) *connect.Error {
 	if ref.Limit != nil {
 		ref.Limit.SetHeaders(meta)
 	}
+	if ref.Original != nil {
+		ref.Original.SetHeaders(meta)
+	}
 	if detail, err := connect.NewErrorDetail(p); err == nil {
 		out.AddDetail(detail)
 	}
@@ -52,8 +55,13 @@ func toWireRefusal(ref *refusal.Refusal, header http.Header) *connect.Error {
 // code is Connect's code for a refusal's status.
 func code(ref *refusal.Refusal) connect.Code {
 	switch ref.Status {
-	case http.StatusBadRequest:
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return connect.CodeInvalidArgument
+	case http.StatusConflict:
+		if ref.Retryable {
+			return connect.CodeAborted
+		}
+		return connect.CodeAlreadyExists
 	case http.StatusUnauthorized:
 		return connect.CodeUnauthenticated
 	case http.StatusForbidden:

@@ -55,6 +55,7 @@ require (
 	cel.dev/cel-go v0.32.0 // indirect
 	cel.dev/expr v0.25.3 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
+	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/tollgate-platform/tollgate/libs/admission v0.0.0
 	github.com/tollgate-platform/tollgate/libs/auth v0.0.0
 	github.com/tollgate-platform/tollgate/libs/chassis v0.0.0

@@ -71,7 +71,7 @@ require (
 	github.com/tollgate-platform/tollgate/services/snapshot v0.0.0
 	github.com/tollgate-platform/tollgate/services/usage v0.0.0
 	github.com/tollgate-platform/tollgate/sql v0.0.0 // indirect
-	go.yaml.in/yaml/v3 v3.0.6 // indirect
+	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/exp v0.0.0-20261109185158-a52e3aef5920 // indirect
 	golang.org/x/text v0.44.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261110000943-09e21b237f2c // indirect

@@ -26,7 +26,20 @@ func newCounted(sink ledger.UsageSink, m metric.Meter) (*counted, error) {
 	if c.unattributed, err = m.Int64Counter("tollgate_usage_unattributed_events_total", metric.WithDescription("Accepted events whose key the account does not have.")); err != nil {
 		return nil, fmt.Errorf("make instruments: %w", err)
 	}
+	// Zero is shown before the first batch: an alert on an increase sees the first rejection.
+	ctx := context.Background() //nolint:forbidigo // belongs to no call
+	for _, r := range []ledger.RejectionReason{
+		ledger.RejectedNoLease, ledger.RejectedFence, ledger.RejectedWrongAccount, ledger.RejectedNoCapacity,
+		ledger.RejectedOutOfDomain, ledger.RejectedReserved,
+	} {
+		c.count(ctx, string(r), 0)
+	}
+	c.unattributed.Add(ctx, 0)
 	return c, nil
+}
+
+func (c *counted) count(ctx context.Context, outcome string, n int) {
+	c.events.Add(ctx, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // Ingest records events and counts what became of them.
@@ -35,15 +48,10 @@ func (c *counted) Ingest(ctx context.Context, events []ledger.IngestEvent) (ledg
 	if err != nil {
 		return report, err
 	}
-	count := func(outcome string, n int) {
-		if n > 0 {
-			c.events.Add(ctx, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
-		}
-	}
-	count("accepted", report.Accepted)
-	count("duplicate", report.Duplicate)
+	c.count(ctx, "accepted", report.Accepted)
+	c.count(ctx, "duplicate", report.Duplicate)
 	for _, r := range report.Rejected {
-		count(string(r.Reason), 1)
+		c.count(ctx, string(r.Reason), 1)
 	}
 	c.unattributed.Add(ctx, int64(report.Unattributed))
 	return report, nil

@@ -1,12 +1,8 @@
 package ledgertest
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +15,6 @@ func leasedConservation() []guarantee {
 	return []guarantee{
 		{"one unit added to any column of a lease is caught", leasedTampered},
 		{"a deleted lease or event of one is caught", leasedDeleted},
-		{"the published SQL finds the account that doesn't balance, and no other", leasedPublished},
 		{"random histories with leases conserve after every step", leasedHistories},
 		{"random concurrent histories with leases conserve", leasedConcurrent},
 		{"spend over two leases at once never exceeds them", leasedSpend},
@@ -102,42 +97,6 @@ func leasedDeleted(w *world) {
 			w.Errorf("%s isn't caught: %+v", statement, h)
 		}
 	}
-}
-
-// published is the query of docs/operations.md that lists accounts whose books
-// don't balance.
-func (w *world) published() string {
-	w.Helper()
-	dir := "."
-	for range 6 {
-		text, err := os.ReadFile(filepath.Join(dir, "docs", "operations.md"))
-		if err != nil {
-			dir = filepath.Join(dir, "..")
-			continue
-		}
-		_, text, _ = bytes.Cut(text, []byte("```sql\n"))
-		query, _, found := bytes.Cut(text, []byte(";\n```"))
-		if !found {
-			break
-		}
-		return string(query)
-	}
-	w.Fatal("docs/operations.md has no SQL: run the suite inside the repository")
-	return ""
-}
-
-func leasedPublished(w *world) {
-	w.lended("good")
-	bad := w.lended("bad")
-	books := fmt.Sprintf("(%s) AS books_that_differ", w.published())
-	w.count(0, books)
-	for _, tampered := range []string{"leases SET used = used + 1 WHERE state = 0 AND", "accounts SET balance = balance + 1 WHERE"} {
-		w.must(w.Exec(fmt.Sprintf("UPDATE %s account_n = %d", tampered, 2)))
-		w.count(1, books+" WHERE slug = 'bad'")
-		w.count(1, books)
-		w.must(w.Exec(strings.ReplaceAll(fmt.Sprintf("UPDATE %s account_n = %d", tampered, 2), "+ 1", "- 1")))
-	}
-	w.conserved(bad.id)
 }
 
 // lending drives one account at random, with leases.

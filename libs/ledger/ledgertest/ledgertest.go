@@ -72,6 +72,7 @@ func Run(t *testing.T, open func(t *testing.T, c *clock.Manual) Fixture) {
 		{"input", inputs()},
 		{"conservation", conservation()},
 		{"extremes", extremes()},
+		{"published", publications()},
 		{"concurrency", concurrency()},
 		{"availability", availability()},
 	} {

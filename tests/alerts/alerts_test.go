@@ -20,7 +20,7 @@ const top = "../.."
 
 var (
 	// ours are the metrics that the runbook must explain.
-	ours = regexp.MustCompile(`\b(gw_ledger|tollgate_ledger|tollgate_usage|tollgate_sweep|tollgate_lease|ledger_conservation)_[a-z_]+\b`)
+	ours = regexp.MustCompile(`\b(gw_ledger|tollgate_ledger|tollgate_usage|tollgate_sweep|tollgate_refill|tollgate_accounting|ledger_conservation)_[a-z_]+\b`)
 	// any is every metric that a rule can name.
 	metric = regexp.MustCompile(`\b(gw|tollgate|ledger)_[a-z_]+\b`)
 )
@@ -43,11 +43,7 @@ func exported(t *testing.T) map[string]bool {
 				return err
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok || !makers.MatchString(callee(call)) {
-					return true
-				}
-				for _, arg := range call.Args[:min(2, len(call.Args))] {
+				for _, arg := range made(n) {
 					if lit, ok := arg.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 						if name, err := strconv.Unquote(lit.Value); err == nil {
 							names[name] = true
@@ -69,12 +65,28 @@ func exported(t *testing.T) map[string]bool {
 	return names
 }
 
-func callee(call *ast.CallExpr) string {
-	switch f := call.Fun.(type) {
+// made gives the words among which an instrument's name is, if n makes one: the
+// first arguments of a maker, or a row of a table whose first cell is one.
+func made(n ast.Node) []ast.Expr {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		if makers.MatchString(word(n.Fun)) {
+			return n.Args[:min(2, len(n.Args))]
+		}
+	case *ast.CompositeLit:
+		if len(n.Elts) > 1 && makers.MatchString(word(n.Elts[0])) {
+			return n.Elts[1:2]
+		}
+	}
+	return nil
+}
+
+func word(e ast.Expr) string {
+	switch e := e.(type) {
 	case *ast.Ident:
-		return f.Name
+		return e.Name
 	case *ast.SelectorExpr:
-		return f.Sel.Name
+		return e.Sel.Name
 	}
 	return ""
 }
@@ -122,15 +134,15 @@ func page(t *testing.T) string {
 // TestRunbookAndCodeNameTheSameMetrics goes both ways.
 func TestRunbookAndCodeNameTheSameMetrics(t *testing.T) {
 	t.Parallel()
-	made, runbook := exported(t), page(t)
+	exports, runbook := exported(t), page(t)
 	told := map[string]bool{}
 	for _, name := range ours.FindAllString(runbook, -1) {
 		told[name] = true
-		if !made[name] {
+		if !exports[name] {
 			t.Errorf("the runbook names %s, which nothing exports", name)
 		}
 	}
-	for name := range made {
+	for name := range exports {
 		if ours.MatchString(name) && !told[name] {
 			t.Errorf("%s is exported and not in the runbook of docs/ledger.md", name)
 		}
@@ -140,20 +152,20 @@ func TestRunbookAndCodeNameTheSameMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range ours.FindAllString(string(operations), -1) {
-		if !made[name] {
+		if !exports[name] {
 			t.Errorf("docs/operations.md names %s, which nothing exports", name)
 		}
 	}
 }
 
 // words are what a rule's expression may hold besides metrics, labels and numbers.
-var words = []string{"sum", "max", "by", "increase", "rate", "absent", "or", "exported_job", "outcome", "result", "m", "h"}
+var words = []string{"sum", "max", "by", "increase", "rate", "absent", "or", "exported_job", "outcome", "reason", "result", "m", "h"}
 
 // TestEveryRuleIsExplained holds each rule against the code, and the runbook
 // against the rules.
 func TestEveryRuleIsExplained(t *testing.T) {
 	t.Parallel()
-	made, runbook := exported(t), page(t)
+	exports, runbook := exported(t), page(t)
 	var alerts []string
 	quoted, identifier := regexp.MustCompile(`"[^"]*"`), regexp.MustCompile(`[A-Za-z_]+`)
 	for _, g := range load(t).Groups {
@@ -164,12 +176,12 @@ func TestEveryRuleIsExplained(t *testing.T) {
 				t.Errorf("%s: %q names no metric", r.Alert, r.Expr)
 			}
 			for _, name := range metrics {
-				if !made[name] {
+				if !exports[name] {
 					t.Errorf("%s: nothing exports %s", r.Alert, name)
 				}
 			}
 			for _, word := range identifier.FindAllString(quoted.ReplaceAllString(r.Expr, ""), -1) {
-				if !made[word] && !slices.Contains(words, word) {
+				if !exports[word] && !slices.Contains(words, word) {
 					t.Errorf("%s: %q is neither a metric nor a known word", r.Alert, word)
 				}
 			}

@@ -343,7 +343,7 @@ func (c usageCommand) days(p *process, op *operator, q ledger.UsageQuery) error 
 		return err
 	}
 	var sum ledger.UsageFold
-	print := func(a *adminv1.Account) error {
+	show := func(a *adminv1.Account) error {
 		id, err := ident.Parse(a.GetAccountId())
 		if err != nil {
 			return err
@@ -365,7 +365,7 @@ func (c usageCommand) days(p *process, op *operator, q ledger.UsageQuery) error 
 			before = page[len(page)-1].Day
 		}
 	}
-	if err := op.each(p.ctx, q.Account, print); err != nil {
+	if err := op.each(p.ctx, q.Account, show); err != nil {
 		return err
 	}
 	var total ledger.DayTotal

@@ -127,7 +127,6 @@ type lent struct {
 	released, reclaimed     bool
 	credited, expired, loss num
 	evidence                ledger.FundingEvidence
-	attempted               ident.ID
 }
 
 func (l *lent) active() bool { return !l.released && !l.reclaimed }

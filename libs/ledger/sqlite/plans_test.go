@@ -93,7 +93,7 @@ func TestEveryStatementIsAnsweredByItsIndex(t *testing.T) {
 	}
 	wanted := map[string]string{ // pass or page: what must find its rows
 		"LeasesDue": "leases_active", "ReservationsLapsed": "reservations_open", "AccountListDue": "accounts_due", "ReservationsPrune": "reservations_closed", "ClaimsOld": "reservations_claimed",
-		"ClaimsLoad": "PRIMARY KEY (account_n=? AND key_hash=? AND format=?)",
+		"ClaimsLoad":  "PRIMARY KEY (account_n=? AND key_hash=? AND format=?)",
 		"LeasesPrune": "leases_closed", "EventListOld": "usage_events_age", "MinutesPrune": "PRIMARY KEY", "LeasesHeldSum": "leases_held", "LeasesHeldSince": "leases_held",
 		"EventSum": "usage_events_account", "DaysSum": "PRIMARY KEY", "EventList": "usage_events_account (account_n=? AND committed_at>?)",
 		"EventSearch": "usage_events_account (account_n=? AND committed_at>? AND committed_at<?)", "EventFold": "usage_events_account (account_n=? AND committed_at>? AND committed_at<?)",

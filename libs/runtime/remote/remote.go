@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func New(o Options) (*Client, error) {
 	// A service without a URL keeps a nil client, which absent answers for.
 	for i, dial := range []func(h *http.Client, u string){
 		func(h *http.Client, u string) {
-			c.lease = leasev1connect.NewLeaseServiceClient(h, u, append(options[:len(options):len(options)], connect.WithReadMaxBytes(wire.MaxAnswerMessage))...)
+			c.lease = leasev1connect.NewLeaseServiceClient(h, u, append(slices.Clip(options), connect.WithReadMaxBytes(wire.MaxAnswerMessage))...)
 		},
 		func(h *http.Client, u string) {
 			c.snapshot = snapshotv1connect.NewSnapshotServiceClient(h, u, options...)

@@ -386,7 +386,7 @@ func (l *Lane) decide(ctx context.Context, ops []*decide.Op, done func(i int, er
 
 func (l *Lane) warn(ctx context.Context, what string, attrs ...slog.Attr) {
 	if l.opts.Log != nil {
-		l.opts.Log.LogAttrs(ctx, slog.LevelWarn, what, attrs...)
+		l.opts.Log.LogAttrs(ctx, slog.LevelWarn, what, attrs...) //nolint:sloglint // the callers give constants
 	}
 }
 

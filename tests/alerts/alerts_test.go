@@ -29,10 +29,12 @@ var (
 // closures that our packages wrap around them. The first argument is the name.
 var makers = regexp.MustCompile(`^(Int64|Float64)(Observable)?(Counter|UpDownCounter|Gauge|Histogram)$|^(counter|gauge|histogram)$`)
 
-// exported gives the name of every instrument that the code makes.
-func exported(t *testing.T) map[string]bool {
+// exported gives the name of every instrument that the code makes, and the file
+// that makes it. Two makers of one name are a failure: in one process, whoever
+// reads its metrics would get an error for all of them.
+func exported(t *testing.T) map[string]string {
 	t.Helper()
-	names := map[string]bool{}
+	names := map[string]string{}
 	for _, root := range []string{"libs", "services", "cmd"} {
 		err := filepath.WalkDir(filepath.Join(top, root), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -46,7 +48,10 @@ func exported(t *testing.T) map[string]bool {
 				for _, arg := range made(n) {
 					if lit, ok := arg.(*ast.BasicLit); ok && lit.Kind == token.STRING {
 						if name, err := strconv.Unquote(lit.Value); err == nil {
-							names[name] = true
+							if first, twice := names[name]; twice && first != path {
+								t.Errorf("%s is made in %s and in %s: one place makes a metric", name, first, path)
+							}
+							names[name] = path
 						}
 						break // what follows is the help
 					}
@@ -138,7 +143,7 @@ func TestRunbookAndCodeNameTheSameMetrics(t *testing.T) {
 	told := map[string]bool{}
 	for _, name := range ours.FindAllString(runbook, -1) {
 		told[name] = true
-		if !exports[name] {
+		if exports[name] == "" {
 			t.Errorf("the runbook names %s, which nothing exports", name)
 		}
 	}
@@ -152,7 +157,7 @@ func TestRunbookAndCodeNameTheSameMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range ours.FindAllString(string(operations), -1) {
-		if !exports[name] {
+		if exports[name] == "" {
 			t.Errorf("docs/operations.md names %s, which nothing exports", name)
 		}
 	}
@@ -176,12 +181,12 @@ func TestEveryRuleIsExplained(t *testing.T) {
 				t.Errorf("%s: %q names no metric", r.Alert, r.Expr)
 			}
 			for _, name := range metrics {
-				if !exports[name] {
+				if exports[name] == "" {
 					t.Errorf("%s: nothing exports %s", r.Alert, name)
 				}
 			}
 			for _, word := range identifier.FindAllString(quoted.ReplaceAllString(r.Expr, ""), -1) {
-				if !exports[word] && !slices.Contains(words, word) {
+				if exports[word] == "" && !slices.Contains(words, word) {
 					t.Errorf("%s: %q is neither a metric nor a known word", r.Alert, word)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tollgate-platform/tollgate/libs/kit/clock"
 	"github.com/tollgate-platform/tollgate/libs/kit/ident"
 	"github.com/tollgate-platform/tollgate/libs/ledger"
 )
@@ -29,6 +30,9 @@ type BenchFixture struct {
 	// Lease writes one lease and one account and commits: the control of acquire.
 	Lease func(ctx context.Context, account int64) error
 }
+
+// wall times what is measured.
+var wall clock.System
 
 // BenchAccounts are in the ledger of a benchmark.
 const BenchAccounts = 256
@@ -98,7 +102,7 @@ func (x *benched) prepare(b *testing.B, rows int) {
 		}
 		x.keys, x.leases = append(x.keys, k), append(x.leases, *got.Lease)
 	}
-	now := time.Now()
+	now := wall.Now()
 	x.Fill(b, rows, now.Add(-20*24*time.Hour), now.Add(-time.Hour))
 }
 
@@ -117,14 +121,14 @@ func drive(b *testing.B, callers int, do func(ctx context.Context, i int) (rows 
 		wg.Go(func() {
 			var mine []time.Duration
 			for i := int(next.Add(1)); i <= b.N; i = int(next.Add(1)) {
-				begin := time.Now()
+				begin := wall.Now()
 				n, err := do(b.Context(), i)
 				if err != nil {
 					b.Error(err)
 					return
 				}
 				handled.Add(int64(n))
-				mine = append(mine, time.Since(begin))
+				mine = append(mine, wall.Now().Sub(begin))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -145,7 +149,7 @@ func drive(b *testing.B, callers int, do func(ctx context.Context, i int) (rows 
 // ingest sends batches of 256 events over 256 leases and accounts.
 func (x *benched) ingest(*testing.B) func(context.Context, int) (int, error) {
 	return func(ctx context.Context, _ int) (int, error) {
-		now := time.Now()
+		now := wall.Now()
 		events := make([]ledger.IngestEvent, BenchAccounts)
 		for i := range events {
 			l := &x.leases[i]
@@ -179,7 +183,7 @@ func (x *benched) acquireRelease(*testing.B) func(context.Context, int) (int, er
 }
 
 func (x *benched) acquire(ctx context.Context, account ident.ID) (*ledger.Lease, error) {
-	got, err := x.Ledger.Acquire(ctx, ledger.Acquire{ID: ident.NewAt(time.Now()), Account: account, Want: 1000, TTL: time.Minute})
+	got, err := x.Ledger.Acquire(ctx, ledger.Acquire{ID: ident.NewAt(wall.Now()), Account: account, Want: 1000, TTL: time.Minute})
 	if err == nil && got.Lease == nil {
 		err = fmt.Errorf("refused: %+v", got.Refusal)
 	}
@@ -205,7 +209,7 @@ func (x *benched) consolidate(b *testing.B) func(context.Context, int) (int, err
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		got, err := x.Ledger.Consolidate(ctx, ledger.Consolidate{
-			Lease: h.l.ID, Fence: h.l.Fence, Unspent: h.l.Granted, ID: ident.NewAt(time.Now()), Want: 1000, TTL: time.Minute,
+			Lease: h.l.ID, Fence: h.l.Fence, Unspent: h.l.Granted, ID: ident.NewAt(wall.Now()), Want: 1000, TTL: time.Minute,
 		})
 		if err == nil && got.Lease == nil {
 			err = fmt.Errorf("refused: %+v", got.Refusal)
@@ -228,7 +232,7 @@ func (x *benched) firstPage(*testing.B) func(context.Context, int) (int, error) 
 }
 
 func (x *benched) lastPage(*testing.B) func(context.Context, int) (int, error) {
-	return x.page(ledger.UsageCursor{CommittedAt: time.Now().Add(-2 * time.Hour)})
+	return x.page(ledger.UsageCursor{CommittedAt: wall.Now().Add(-2 * time.Hour)})
 }
 
 func (x *benched) page(after ledger.UsageCursor) func(context.Context, int) (int, error) {
@@ -270,7 +274,7 @@ func (x *benched) pruneIdle(*testing.B) func(context.Context, int) (int, error) 
 // prune deletes what is due, 300 rows a pass, beside what stays.
 func (x *benched) prune(b *testing.B) func(context.Context, int) (int, error) {
 	kept := ledger.Retention{Reservations: 30 * 24 * time.Hour, Events: 400 * 24 * time.Hour, Minutes: time.Hour}
-	old := time.Now().Add(-500 * 24 * time.Hour)
+	old := wall.Now().Add(-500 * 24 * time.Hour)
 	x.Fill(b, 100*b.N, old, old.Add(time.Hour)) // of each of three kinds
 	return func(ctx context.Context, _ int) (int, error) {
 		r, err := x.Ledger.Prune(ctx, kept, 300)

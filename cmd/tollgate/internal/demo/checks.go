@@ -369,7 +369,7 @@ func (w *walk) metrics(ctx context.Context) (string, error) {
 			}
 		}
 		if !found {
-			return "", fmt.Errorf("/metrics has no positive %s", name)
+			return "", fmt.Errorf("/metrics (status %d) has no positive %s", a.status, name)
 		}
 	}
 	return "requests, streams, aborts and refusals are counted", nil

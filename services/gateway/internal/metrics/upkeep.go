@@ -30,7 +30,7 @@ func Upkeep(m metric.Meter, instance func() runtime.Stats) error {
 		func(r runtime.Stats) int64 { return r.PendingClosings })
 	counter("gw_ledger_backlog_refusals_total", "Requests refused because too many ends waited.",
 		func(r runtime.Stats) int64 { return r.BacklogRefusals })
-	counter("gw_ledger_swept_reservations_total", "Own reservations that lapsed and were billed in full.",
+	counter("tollgate_gateway_closings_swept_total", "Ends that came after the sweep had billed the reservation in full.",
 		func(r runtime.Stats) int64 { return r.ClosedSwept })
 	counter("gw_ledger_ambiguous_reserves_total", "Reservations whose answer was lost, released by the gateway.",
 		func(r runtime.Stats) int64 { return r.AmbiguousReserves })

@@ -130,7 +130,7 @@ func replica(t *testing.T, site process.Site, dsn string, issuer *auth.Issuer, n
 	cfg.Registry.ModelsPath = filepath.Join(site.Dir, "config", "models.yaml")
 	cfg.Registry.HotReload, cfg.Receipts.Enabled = false, false
 	gw, err := gateway.New(cfg, gateway.Deps{
-		Engine: decider, Runtime: background, Usage: books, LedgerInfo: books.Info,
+		Engine: decider, Runtime: background, Issuer: issuer, Usage: books, LedgerInfo: books.Info,
 		Env: func(string) (string, bool) { return "", false }, Clock: now, Log: log, Meter: noop.NewMeterProvider().Meter("gateway"),
 	})
 	if err != nil {

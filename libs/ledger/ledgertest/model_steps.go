@@ -149,9 +149,14 @@ func (m *model) asked() ledger.Reserve {
 
 func (m *model) close() {
 	closes := make([]ledger.Close, rapid.IntRange(1, 3).Draw(m.T, "closes"))
-	accounts := map[ident.ID]bool{}
+	accounts, of := map[ident.ID]bool{}, map[ident.ID]ident.ID{}
 	for i := range closes {
 		r := m.asked()
+		// An engine decides accounts side by side: of one request under two of them either may be first.
+		if first, again := of[r.Request]; again {
+			r.Account = first
+		}
+		of[r.Request] = r.Account
 		c := ledger.Close{
 			Account: r.Account, Request: r.Request, Dimensions: silent(),
 			Outcome: rapid.SampledFrom([]ledger.Outcome{ledger.Settled, ledger.Settled, ledger.PromptOnly, ledger.Full, ledger.Released}).Draw(m.T, "outcome"),

@@ -15,7 +15,7 @@ import (
 // TestModel compares this engine with the oracle, step by step. What breaks off
 // is its connection to the server.
 func TestModel(t *testing.T) {
-	ledgertest.Model(t, 20, func(t *testing.T, c *clock.Manual) ledgertest.Breakable {
+	ledgertest.Model(t, 8, func(t *testing.T, c *clock.Manual) ledgertest.Breakable {
 		t.Helper()
 		dsn := pgtest.DSN(t, postgres.Migrate)
 		b := pgtest.NewBreaker(t, dsn)

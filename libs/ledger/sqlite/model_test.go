@@ -45,7 +45,7 @@ func (b *breaker) breaks(at breakpoint) error {
 
 // TestModel compares this engine with the oracle, step by step.
 func TestModel(t *testing.T) {
-	ledgertest.Model(t, 100, func(t *testing.T, c *clock.Manual) ledgertest.Breakable {
+	ledgertest.Model(t, 40, func(t *testing.T, c *clock.Manual) ledgertest.Breakable {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "ledger.db")
 		var b breaker

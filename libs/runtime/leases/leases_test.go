@@ -21,7 +21,8 @@ import (
 func TestFirstNeedAcquires(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wantReason("without Fund", func() admission.Reason { _, r := w.begin(10); return r }(), admission.LeaseUnavailable)
-		w.want("calls before need", int64(w.faults.calls), 0)
+		before, _ := w.faults.counted()
+		w.want("calls before need", int64(before), 0)
 		w.wantReason("the first request", w.serve(10), 0)
 		w.pass(time.Second)
 		w.want("balance beside the lease", w.books().Balance, budget-100)
@@ -74,12 +75,12 @@ func TestEveryUnitIsServed(t *testing.T) {
 				}
 				w.pass(time.Second)
 				w.wantReason("more than the balance has", w.serve(units), want)
-				calls := w.faults.calls
+				calls, _ := w.faults.counted()
 				for range 1000 {
 					w.wantReason("again", w.serve(units), want)
 				}
-				if d := w.faults.calls - calls; d > 3 {
-					w.Errorf("%d calls for refusals that are known", d)
+				if now, _ := w.faults.counted(); now-calls > 3 {
+					w.Errorf("%d calls for refusals that are known", now-calls)
 				}
 				_, err := w.ledger.Deposit(context.Background(), operator(), account(), units, "more")
 				w.must(err)
@@ -110,9 +111,9 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 				w.faults.set(func(f *faults) { lose(f, false) })
 				w.pass(3 * time.Second)
 				w.wantReason("with one", w.serve(10), 0)
-				first := w.faults.acquire[0]
-				for _, id := range w.faults.acquire {
-					if id != first {
+				_, attempts := w.faults.counted()
+				for _, id := range attempts {
+					if id != attempts[0] {
 						w.Error("a call without an answer was not repeated as it was")
 					}
 				}
@@ -233,8 +234,8 @@ func TestOutageIsBoundedByTheLease(t *testing.T) {
 			}
 			w.pass(100 * time.Millisecond)
 		}
-		if w.faults.calls > 45 { // 30 s, at most one a second after the first few
-			w.Errorf("%d calls of a ledger that is away", w.faults.calls)
+		if calls, _ := w.faults.counted(); calls > 45 { // 30 s, at most one a second after the first few
+			w.Errorf("%d calls of a ledger that is away", calls)
 		}
 		w.faults.set(func(f *faults) { f.down = false })
 		w.pass(3 * time.Second)
@@ -343,10 +344,11 @@ func TestDifferentBooksAreAFault(t *testing.T) {
 		if err := w.leases.Ready(); fault.ReasonOf(err) != "LEASE_FAULT" {
 			w.Errorf("ready: %v", err)
 		}
-		calls := w.faults.calls
+		calls, _ := w.faults.counted()
 		w.wantReason("a request", w.serve(10), admission.LeaseUnavailable)
 		w.pass(time.Minute)
-		w.want("calls", int64(w.faults.calls-calls), 0)
+		now, _ := w.faults.counted()
+		w.want("calls", int64(now-calls), 0)
 		if !strings.Contains(w.logs.String(), "differ from the ledger's") {
 			w.Error("nothing was logged")
 		}
@@ -429,13 +431,14 @@ func TestPausedManagerAcquiresNothing(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.wantReason("a request", w.serve(10), 0)
 		w.leases.Pause()
-		calls := w.faults.calls
+		calls, _ := w.faults.counted()
 		for range 9 {
 			w.wantReason("from the lease", w.serve(10), 0)
 		}
 		w.wantReason("beyond it", w.serve(10), admission.LeaseExhausted)
 		w.pass(5 * time.Second)
-		w.want("calls", int64(w.faults.calls-calls), 0)
+		now, _ := w.faults.counted()
+		w.want("calls", int64(now-calls), 0)
 		w.drain(100)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -254,6 +255,13 @@ func (f *faults) set(change func(f *faults)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(f)
+}
+
+// counted gives how many calls there were, and their attempts.
+func (f *faults) counted() (calls int, attempts []ident.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls, slices.Clone(f.acquire)
 }
 
 // before counts a call, and says whether it fails and whether its answer is

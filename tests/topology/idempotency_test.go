@@ -15,7 +15,7 @@ import (
 // of a stream it names the bill.
 func TestARepeatAtAnotherGateway(t *testing.T) {
 	t.Parallel()
-	s, provider := start(t, nil, process.StackOptions{Pairs: 2})
+	s, provider := start(t, nil, process.StackOptions{Pairs: 2, TimeoutMS: 20_000})
 	ask := func(gateway int, path string) (status int, body string, header http.Header) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)

@@ -37,7 +37,8 @@ tenants:
     allowed_models: ["mock/*"]
     limits: {max_concurrent_streams: 1000, requests_per_minute: 100000, tokens_per_minute: 100000000, daily_budget_nano_usd: 1_000_000_000}
 `, process.Key),
-		GatewayEnv: []string{fmt.Sprintf("TOLLGATE__LEASES__TTL_SECS=%d", int(leasedTTL.Seconds()))},
+		TimeoutMS:  20_000,
+		GatewayEnv: []string{fmt.Sprintf("TOLLGATE__LEASES__TTL_SECS=%d", int(leasedTTL.Seconds())), "TOLLGATE__LEASES__WAIT_MS=10000"},
 	})
 	const requests = 20 // of each gateway
 	var each int64

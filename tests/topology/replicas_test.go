@@ -114,7 +114,7 @@ func TestTwoReplicasShareOneBudget(t *testing.T) {
 // alone and recovers without a restart.
 func TestLostLeaseServiceIsAnswered503(t *testing.T) {
 	t.Parallel()
-	const timeoutMS = 1000
+	const timeoutMS = 5000
 	s, provider := start(t, nil, process.StackOptions{Pairs: 2, TimeoutMS: timeoutMS})
 	lost, other := s.Replica(process.Gateway, 0), s.Replica(process.Gateway, 1)
 	each := complete(t.Context(), lost.URL)

@@ -32,7 +32,7 @@ import (
 // socket, a gateway without a database, and an orderly end of each.
 func TestSixProcesses(t *testing.T) {
 	t.Parallel()
-	s, provider := start(t, nil, process.StackOptions{})
+	s, provider := start(t, nil, process.StackOptions{TimeoutMS: 20_000})
 	gateway := s.Service(process.Gateway)
 
 	var each int64

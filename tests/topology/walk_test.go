@@ -33,7 +33,7 @@ func TestTheSameWalkInEveryTopology(t *testing.T) {
 			t.Helper()
 			dsn := pgtest.DSN(t, process.Migrate(t))
 			t.Logf("PostgreSQL: %s", pgtest.Kind(t))
-			s := process.NewStack(t, process.StackOptions{DSN: dsn, Models: walk.models, Tenants: walk.tenants})
+			s := process.NewStack(t, process.StackOptions{DSN: dsn, TimeoutMS: 20_000, Models: walk.models, Tenants: walk.tenants})
 			g := s.Service(process.Gateway)
 			return g.URL, g.Ops, s.Service(process.Admin).URL, s.Service(process.Receipts).URL, s.OperatorFile
 		},

@@ -27,7 +27,7 @@ func TestTypedReplays(t *testing.T) {
 		header, plain := w.typed(d, "X-Api-Key", proofKey, "Idempotency-Key", "k"), w.typed(d, "X-Api-Key", proofKey)
 		first, err := header.Complete(w.ctx(), askedWhole("tools", "a b"))
 		w.must(err)
-		bills := w.settled("proof")
+		w.settled("proof")
 		withField := askedWhole("tools", "a b")
 		withField.IdempotencyKey = "k"
 		again, err := plain.Complete(w.ctx(), withField)
@@ -65,7 +65,7 @@ func TestTypedReplays(t *testing.T) {
 			return s.Err()
 		}
 		w.must(stream())
-		bills = w.settled("proof")
+		bills := w.settled("proof")
 		sent, p := problem(t, stream())
 		if sent.Code() != connect.CodeAlreadyExists || p.GetCode() != commonv1.Reason_REASON_DUPLICATE_REQUEST || p.GetRetry() != commonv1.Retry_RETRY_NEVER ||
 			sent.Meta().Get("X-Original-Request-Id") != bills[1].Request.String() || sent.Meta().Get("X-Original-Cost-Nano-Usd") != fmt.Sprint(bills[1].Units) {

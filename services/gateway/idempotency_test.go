@@ -113,8 +113,11 @@ func TestKeysAreScoped(t *testing.T) {
 	const key = "Idempotency-Key"
 	chatBody := native("echo", "a b", `{"max_tokens":50}`)
 	for i, to := range []struct{ path, key, body string }{
-		{"/v1/chat/complete", acmeKey, chatBody}, {"/v1/chat/stream", acmeKey, chatBody}, {"/v1/chat/completions", acmeKey, openai("echo", "a b", "")},
-		{"/v1/chat/complete", proofKey, chatBody}, {"/v1/chat/complete", carefulKey, chatBody},
+		{"/v1/chat/complete", acmeKey, chatBody},
+		{"/v1/chat/stream", acmeKey, chatBody},
+		{"/v1/chat/completions", acmeKey, openai("echo", "a b", "")},
+		{"/v1/chat/complete", proofKey, chatBody},
+		{"/v1/chat/complete", carefulKey, chatBody},
 	} {
 		if a := w.say(to.path, to.key, to.body, key, "k"); a.status != 200 || a.header.Get("Idempotent-Replayed") != "" || w.mock.Count() != i+1 {
 			t.Errorf("%s: %d %s", to.path, a.status, a.body)

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -125,9 +126,7 @@ func TestOnlyOursRefuses(t *testing.T) {
 	verify := ours(t)
 	signed := func(header map[string]any, claims jwt.MapClaims) string {
 		token := jwt.NewWithClaims(jwt.SigningMethodHS256, claims)
-		for k, v := range header {
-			token.Header[k] = v
-		}
+		maps.Copy(token.Header, header)
 		raw, err := token.SignedString(secret)
 		if err != nil {
 			t.Fatal(err)

@@ -90,7 +90,8 @@ func (x *Exchange) always(h http.Header) {
 func (x *Exchange) lasting() []idempotency.Header {
 	p := x.prepared
 	own := []idempotency.Header{
-		{Name: headerModel, Value: p.Model.ID}, {Name: headerProvider, Value: p.Model.Route.Provider},
+		{Name: headerModel, Value: p.Model.ID},
+		{Name: headerProvider, Value: p.Model.Route.Provider},
 		{Name: headerUpstreamModel, Value: p.Call.Route.UpstreamModel},
 	}
 	if x.allowed != nil {

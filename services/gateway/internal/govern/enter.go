@@ -68,14 +68,15 @@ func (d *Door) Enter(r *http.Request, scopes uint64, now time.Time) (*Caller, *r
 	}
 	who, err := d.verify(r.Context(), tokens, secret, now)
 	if err != nil {
-		switch kind := fault.KindOf(err); {
-		case kind == fault.Unauthenticated:
+		kind := fault.KindOf(err)
+		if kind == fault.Unauthenticated {
 			ref := unauthorized()
 			if e, ok := errors.AsType[*fault.Error](err); ok {
 				ref.Cause = e.Cause // why a token was refused, in fixed words; keys have none
 			}
 			return nil, ref
-		case kind == fault.Forbidden:
+		}
+		if kind == fault.Forbidden {
 			return nil, refusal.Because(refusal.Forbidden, "the token lacks a scope that every token must have on this gateway", err)
 		}
 		return nil, stale(err)

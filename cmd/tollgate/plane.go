@@ -49,14 +49,14 @@ func (c plane) operate() (*operator, error) {
 		c.TokenFile = filepath.Join(c.Data, "operator.token")
 	}
 	o := remote.Options{Log: slog.New(slog.DiscardHandler), CallTimeout: c.Timeout}
-	for flag, to := range map[string]*remote.Service{"--url": &o.Usage, "--admin": &o.Admin} {
-		to.URL = c.URL
-		if flag == "--admin" {
-			to.URL = c.Admin
-		}
+	for _, s := range []struct {
+		flag, url string
+		to        *remote.Service
+	}{{"--url", c.URL, &o.Usage}, {"--admin", c.Admin, &o.Admin}} {
+		s.to.URL = s.url
 		var err error
-		if to.HTTP, err = control.NewClient(control.ClientOptions{URL: to.URL, TokenFile: c.TokenFile, CAFile: c.CAFile}); err != nil {
-			return nil, &exitError{2, fmt.Errorf("%s: %w", flag, err)}
+		if s.to.HTTP, err = control.NewClient(control.ClientOptions{URL: s.url, TokenFile: c.TokenFile, CAFile: c.CAFile}); err != nil {
+			return nil, &exitError{2, fmt.Errorf("%s: %w", s.flag, err)}
 		}
 	}
 	client, err := remote.New(o)

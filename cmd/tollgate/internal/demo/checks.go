@@ -20,7 +20,7 @@ import (
 )
 
 // settle bounds how long a check waits for what follows an answer.
-const settle = 5 * time.Second
+const settle = 30 * time.Second
 
 // usage is GET /v1/usage, as far as the walk reads it.
 type usage struct {

@@ -60,6 +60,7 @@ func (s *Session) Verify(r *Registry, secret string, now time.Time) (*Identity, 
 	t := r.table.Load()
 	p := s.proof.Load()
 	if p != nil && p.tokens == nil && p.holds(t, r, now) && same(p.secret, secret) {
+		runtime.KeepAlive(p) // not wiped while it is compared with
 		return p.who, nil
 	}
 	return s.verify(t, r, nil, secret, now)
@@ -71,6 +72,7 @@ func (s *Session) VerifyBearer(r *Registry, tokens *Tokens, secret string, now t
 	t := r.table.Load()
 	p := s.proof.Load()
 	if p != nil && (p.tokens == nil || p.tokens == tokens) && p.holds(t, r, now) && same(p.secret, secret) {
+		runtime.KeepAlive(p) // not wiped while it is compared with
 		return p.who, nil
 	}
 	return s.verify(t, r, tokens, secret, now)

@@ -112,7 +112,8 @@ func serve(t testing.TB, p parts, over transport) *remote.Client {
 			background(t, w)
 		}
 	}
-	c, err := remote.New(remote.Options{Service: over(t, routes), Log: log})
+	// The largest batches take seconds where the race detector shares two processors.
+	c, err := remote.New(remote.Options{Service: over(t, routes), Log: log, CallTimeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,6 +151,8 @@ func (s *story) rows(v int64) []string {
 			`INSERT INTO idempotency_claims (account_n, key_hash, format, request_id, fingerprint) VALUES (1, {policy}, 'chat/stream', {settled}, {digest})`,
 			`INSERT INTO sealed_answers (request_id, answer) VALUES ({settled}, {body})`,
 		}
+	case 4:
+		templates = []string{`INSERT INTO key_activity (key_id, last_committed_at) VALUES ({key}, {before})`}
 	}
 	for i := range templates {
 		templates[i] = s.fill(templates[i])

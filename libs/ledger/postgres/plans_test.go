@@ -96,7 +96,7 @@ func TestEveryStatementIsAnsweredByItsIndex(t *testing.T) {
 		"EventSums": "usage_events_account", "DaySums": "day_totals_pkey", "EventsPage": "usage_events_account", "EventSearch": "usage_events_account",
 		"EventFold": "usage_events_account", "EventPlace": "usage_events_account", "DaysPage": "day_totals_pkey", "KeysLivePage": "keys_pkey",
 		"SnapshotsPage": "snapshots_pkey", "AccountsPage": "accounts_account_id_key", "SnapshotsOfAccountLock": "snapshots",
-		"OpenSums": "reservations_open", "SpendRead": "reservations_open", "EventsKnown": "usage_events_pkey",
+		"OpenSums": "reservations_held", "SpendRead": "reservations_held", "LapsedCount": "reservations_held", "EventsKnown": "usage_events_pkey",
 	}
 	small := []string{"revisions", "sweeps"} // a row or a few
 	for name, plan := range plans {

@@ -25,6 +25,8 @@ type store struct {
 
 	stuck atomic.Int64 // connections closed because they were still inside a transaction
 
+	direct direct // the writer's, used by the one transaction there is
+
 	// breaks has transactions break off, in tests; nil in production.
 	breaks func(at breakpoint) error
 }
@@ -53,7 +55,26 @@ func (s *store) close() error {
 		errs = append(errs, stmt.Close())
 	}
 	clear(s.prepared)
+	errs = append(errs, s.closeDirect())
 	return errors.Join(append(errs, s.db.Close())...)
+}
+
+// closeDirect closes the statements that go past the pool, which can't.
+func (s *store) closeDirect() error {
+	if s.direct.on == nil {
+		return nil
+	}
+	conn, err := s.db.Conn(context.Background()) //nolint:forbidigo // closing has no caller that could give up
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.Raw(func(c any) error {
+		if s.direct.on == c {
+			s.direct.forget()
+		}
+		return nil
+	})
 }
 
 func (s *store) statement(ctx context.Context, query string) (*sql.Stmt, error) {
@@ -140,6 +161,9 @@ func (s *store) begin(ctx context.Context) (*session, error) {
 func (s *store) giveBack(conn *sql.Conn, fault error) (stuck bool) {
 	if fault != nil {
 		_ = conn.Raw(func(c any) error { // what it returns is the order to close, or a closed connection
+			if s.direct.on == c {
+				s.direct.forget()
+			}
 			x, ok := c.(driver.ExecerContext)
 			if !ok {
 				return driver.ErrBadConn
@@ -265,13 +289,18 @@ func (s *session) prepared(ctx context.Context, query string) (*sql.Stmt, error)
 	return s.tx.PrepareContext(ctx, query)
 }
 
-// ExecContext runs a prepared statement in the transaction.
-func (s *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	stmt, err := s.statement(ctx, query)
-	if err != nil {
+// ExecContext runs a prepared statement in the transaction, past database/sql:
+// see direct.
+func (s *session) ExecContext(ctx context.Context, query string, args ...any) (result sql.Result, err error) {
+	s.asked++
+	if err := s.reach(s.asked); err != nil {
 		return nil, err
 	}
-	return stmt.ExecContext(ctx, args...)
+	err = s.conn.Raw(func(conn any) (err error) {
+		result, err = s.store.direct.exec(ctx, conn, query, args)
+		return err
+	})
+	return result, err
 }
 
 // QueryContext runs a prepared query in the transaction.

@@ -15,7 +15,7 @@ SELECT r.request_id, a.account_id
 FROM reservations AS r
 JOIN accounts AS a ON a.account_n = r.account_n
 WHERE r.state = 0 AND r.expires_at <= @cutoff_ns
-ORDER BY r.expires_at, r.account_n
+ORDER BY r.expires_at, r.request_id
 LIMIT @max_rows::bigint;
 
 -- name: LapsedCount :many

@@ -1,10 +1,17 @@
 -- name: ClaimsRead :many
 -- ClaimsRead reads the claims of the given keys; the arrays are parallel. It
--- takes no locks: a claim changes only under the lock of its account.
+-- takes no locks: a claim changes only under the lock of its account. OFFSET 0
+-- has each key looked up by the whole of it: joined freely, a plan that was made
+-- while the table was young reads all claims of the account.
 SELECT c.account_n, c.key_hash, c.format, c.request_id, c.fingerprint
 FROM (SELECT unnest(@account_ids::bytea[]) AS account_id, unnest(@key_hashes::bytea[]) AS key_hash, unnest(@formats::text[]) AS format) AS k
-JOIN accounts AS a ON a.account_id = k.account_id
-JOIN idempotency_claims AS c ON c.account_n = a.account_n AND c.key_hash = k.key_hash AND c.format = k.format;
+CROSS JOIN LATERAL (
+  SELECT i.account_n, i.key_hash, i.format, i.request_id, i.fingerprint
+  FROM idempotency_claims AS i
+  WHERE i.account_n = (SELECT a.account_n FROM accounts AS a WHERE a.account_id = k.account_id)
+    AND i.key_hash = k.key_hash AND i.format = k.format
+  OFFSET 0
+) AS c;
 
 -- name: ClaimsInsert :exec
 -- ClaimsInsert adds claims. The arrays are parallel.

@@ -14,7 +14,7 @@ WHERE request_id = ANY(@request_ids::bytea[]);
 SELECT r.request_id, a.account_id
 FROM reservations AS r
 JOIN accounts AS a ON a.account_n = r.account_n
-WHERE r.state = 0 AND r.expires_at <= @cutoff_ns
+WHERE r.state = 0 AND r.expires_at > 0 AND r.expires_at <= @cutoff_ns
 ORDER BY r.expires_at, r.request_id
 LIMIT @max_rows::bigint;
 

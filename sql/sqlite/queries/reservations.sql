@@ -14,7 +14,7 @@ SELECT
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
   closed_at, billed, overage, claimed
 FROM reservations
-WHERE state = 0 AND expires_at <= @now ORDER BY expires_at, request_id LIMIT @max_rows;
+WHERE state = 0 AND expires_at > 0 AND expires_at <= @now ORDER BY expires_at, request_id LIMIT @max_rows;
 
 -- name: ReservationsLapsedCount :many
 -- ReservationsLapsedCount counts the lapsed open reservations of accounts named by a JSON array of integer keys.

@@ -209,7 +209,7 @@ const ReservationsLapsed = `-- name: ReservationsLapsed :many
 SELECT r.request_id, a.account_id
 FROM reservations AS r
 JOIN accounts AS a ON a.account_n = r.account_n
-WHERE r.state = 0 AND r.expires_at <= $1
+WHERE r.state = 0 AND r.expires_at > 0 AND r.expires_at <= $1
 ORDER BY r.expires_at, r.request_id
 LIMIT $2::bigint
 `

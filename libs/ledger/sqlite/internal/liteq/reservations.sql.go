@@ -117,7 +117,7 @@ SELECT
   from_overage, epoch, prompt_units, tokens, prompt_tokens, reserved_at, ttl, expires_at, endpoint, model,
   closed_at, billed, overage, claimed
 FROM reservations
-WHERE state = 0 AND expires_at <= ?1 ORDER BY expires_at, request_id LIMIT ?2
+WHERE state = 0 AND expires_at > 0 AND expires_at <= ?1 ORDER BY expires_at, request_id LIMIT ?2
 `
 
 type ReservationsLapsedParams struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -97,6 +98,44 @@ func BenchmarkReserve(b *testing.B) {
 			})
 			close(queue)
 			<-ended
+		})
+	}
+}
+
+// BenchmarkReserveAndClose measures the whole life of a reservation: reserved,
+// then settled in a batch of its own, by callers that do one after the other,
+// so that as many are open as callers are.
+func BenchmarkReserveAndClose(b *testing.B) {
+	l, err := Open(b.Context(), Options{Path: filepath.Join(b.TempDir(), "bench.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	keys := make([]ledger.Key, benchAccounts)
+	for i := range keys {
+		_, keys[i] = tenant(b, l, ledger.NewAccount{
+			Slug: fmt.Sprintf("a%d", i), Deposit: 1 << 50, Budget: &ledger.BudgetSetting{Period: ledger.Daily, Allowance: 1 << 40},
+			Limits: ledger.Limits{RequestsPerMinute: 1 << 40, TokensPerMinute: 1 << 50, MaxConcurrent: 1 << 40},
+		})
+	}
+	fillClosed(b, l, closedRows)
+	for _, callers := range []int{1, 128} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			measure(b, callers, func(ctx context.Context, i int) error {
+				of := keys[i%benchAccounts]
+				got, err := l.Reserve(ctx, ledger.Reserve{
+					Request: ident.NewAt(clock.System{}.Now()), Holder: holder, Account: of.Account, Key: of.ID,
+					Units: 10, PromptUnits: 5, Tokens: 100, PromptTokens: 40, TTL: time.Minute, Endpoint: "stream", Model: "openai/gpt-oss-120b",
+				})
+				if err != nil || got.Grant == nil {
+					return errors.Join(err, fmt.Errorf("granted %v", got.Grant))
+				}
+				_, err = l.CloseBatch(ctx, []ledger.Close{{
+					Account: of.Account, Request: got.Grant.Request, Fence: got.Grant.Fence, Outcome: ledger.Settled, Units: 7,
+					Dimensions: ledger.Dimensions{Model: "openai/gpt-oss-120b", PromptTokens: 40, CachedTokens: -1, CompletionTokens: 30, ReasoningTokens: -1},
+				}})
+				return err
+			})
 		})
 	}
 }

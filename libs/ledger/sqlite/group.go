@@ -15,6 +15,7 @@ type scratch struct {
 	minutes []decide.MinuteKey
 	claims  []decide.ClaimKey
 	lapsed  []int64
+	endings map[ident.ID]ending // of the group's leases, as the file has it
 }
 
 // Reserve decides one request.
@@ -77,6 +78,7 @@ func (l *Ledger) group(ctx context.Context, ops []*decide.Op, careful bool) (err
 		return stored(err)
 	}
 	defer tx.rollback()
+	defer clear(l.work.endings)
 	defer func() {
 		if err != nil {
 			l.memory.forget()
@@ -153,6 +155,7 @@ func (l *Ledger) loadAccounts(ctx context.Context, tx *session) error {
 	for i := range rows {
 		a := fromRowAccount(&rows[i])
 		l.memory.accounts[a.ID] = a
+		l.memory.seldom[a.N] = seldomOf(a)
 		l.state.AddAccount(a)
 	}
 	return nil
@@ -227,13 +230,33 @@ func (l *Ledger) loadLapsed(ctx context.Context, tx *session) error {
 	return nil
 }
 
+// flushAccounts writes accounts, by the statement that is enough for what has
+// changed; for one that the memory doesn't have, that is the larger one.
+func (l *Ledger) flushAccounts(ctx context.Context, tx *session, w *decide.Writes) error {
+	for _, a := range w.Accounts {
+		now := seldomOf(a)
+		was, known := l.memory.seldom[a.N]
+		if known && was == now {
+			if err := l.queries.AccountMove(ctx, tx, toRowMove(a)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := l.queries.AccountRoll(ctx, tx, toRowRoll(a)); err != nil {
+			return err
+		}
+		if known {
+			l.memory.seldom[a.N] = now
+		}
+	}
+	return nil
+}
+
 // flush writes what the state says has changed.
 func (l *Ledger) flush(ctx context.Context, tx *session) error {
 	w := l.state.Writes()
-	for _, a := range w.Accounts {
-		if err := l.queries.AccountMove(ctx, tx, toRowMove(a)); err != nil {
-			return err
-		}
+	if err := l.flushAccounts(ctx, tx, w); err != nil {
+		return err
 	}
 	for _, r := range w.Inserted {
 		if err := l.queries.ReservationInsert(ctx, tx, toRowReservation(r)); err != nil {

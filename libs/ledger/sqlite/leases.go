@@ -96,7 +96,7 @@ func (l *Ledger) loadLeases(ctx context.Context, tx *session) error {
 			return err
 		}
 		for i := range rows {
-			l.state.AddLease(fromRowLease(&rows[i]))
+			l.addLease(&rows[i])
 		}
 	}
 	if len(l.needs.Acquires) > 0 {
@@ -107,11 +107,20 @@ func (l *Ledger) loadLeases(ctx context.Context, tx *session) error {
 		for i := range rows {
 			// One that was loaded by its own id as well stays one.
 			if l.state.Lease(ident.ID(rows[i].LeaseID)) == nil {
-				l.state.AddLease(fromRowLease(&rows[i]))
+				l.addLease(&rows[i])
 			}
 		}
 	}
 	return l.loadRecorded(ctx, tx, l.needs.Events)
+}
+
+func (l *Ledger) addLease(row *liteq.Leases) {
+	v := fromRowLease(row)
+	if l.work.endings == nil {
+		l.work.endings = map[ident.ID]ending{}
+	}
+	l.work.endings[v.ID] = endingOf(v)
+	l.state.AddLease(v)
 }
 
 // loadRecorded fills the state with which requests have an event.
@@ -137,6 +146,12 @@ func (l *Ledger) flushLeases(ctx context.Context, tx *session, w *decide.Writes)
 		}
 	}
 	for _, v := range w.Leases {
+		if was, known := l.work.endings[v.ID]; known && was == endingOf(v) {
+			if err := l.queries.LeaseUse(ctx, tx, liteq.LeaseUseParams{Used: v.Used, LeaseID: v.ID[:]}); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := l.queries.LeaseUpdate(ctx, tx, liteq.LeaseUpdateParams{
 			State: int64(v.State), Used: v.Used, Credited: v.Credited, Expired: v.Expired, Loss: v.Loss,
 			ExpiresAt: v.ExpiresAt, EndedAt: v.EndedAt, LeaseID: v.ID[:],

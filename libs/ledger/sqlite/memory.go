@@ -24,6 +24,7 @@ type memory struct {
 	accounts map[ident.ID]*decide.Account
 	keys     map[ident.ID]*decide.Key
 	minutes  map[decide.MinuteKey]*decide.Minute
+	seldom   map[int64]seldom // of accounts, by number, as the file has it
 }
 
 func newMemory() memory {
@@ -31,6 +32,7 @@ func newMemory() memory {
 		accounts: map[ident.ID]*decide.Account{},
 		keys:     map[ident.ID]*decide.Key{},
 		minutes:  map[decide.MinuteKey]*decide.Minute{},
+		seldom:   map[int64]seldom{},
 	}
 }
 
@@ -38,6 +40,7 @@ func (m *memory) forget() {
 	clear(m.accounts)
 	clear(m.keys)
 	clear(m.minutes)
+	clear(m.seldom)
 }
 
 // recall drops what isn't true any more at the beginning of a group.

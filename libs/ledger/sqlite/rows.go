@@ -31,12 +31,40 @@ func fromRowAccount(r *liteq.Accounts) *decide.Account {
 
 func toRowMove(a *decide.Account) liteq.AccountMoveParams {
 	return liteq.AccountMoveParams{
+		Balance: a.Balance, AllowanceBalance: a.AllowanceBalance, UsageRecorded: a.UsageRecorded,
+		OverageRecorded: a.OverageRecorded, SettlementLoss: a.SettlementLoss, NextFence: a.NextFence,
+		OpenCount: a.OpenCount, OpenUnits: a.OpenUnits, OpenTopup: a.OpenTopUp, OpenAllowance: a.OpenAllowance,
+		PeriodSettled: a.PeriodSettled, AllowanceSpent: a.AllowanceSpent, AccountN: a.N,
+	}
+}
+
+func toRowRoll(a *decide.Account) liteq.AccountRollParams {
+	return liteq.AccountRollParams{
 		Balance: a.Balance, AllowanceBalance: a.AllowanceBalance, Deposited: a.Deposited, UsageRecorded: a.UsageRecorded,
 		OverageRecorded: a.OverageRecorded, SettlementLoss: a.SettlementLoss, Expired: a.Expired, Withdrawn: a.Withdrawn,
 		NextFence: a.NextFence, OpenCount: a.OpenCount, OpenUnits: a.OpenUnits, OpenTopup: a.OpenTopUp,
 		OpenAllowance: a.OpenAllowance, PeriodSettled: a.PeriodSettled, PeriodStart: a.PeriodStart, RollsAt: a.RollsAt,
 		PendingCut: a.PendingCut, AllowanceSpent: a.AllowanceSpent, Epoch: a.Epoch, AccountN: a.N,
 	}
+}
+
+// seldom is what few transitions of an account change: AccountRoll writes it,
+// AccountMove doesn't.
+type seldom struct{ deposited, expired, withdrawn, periodStart, rollsAt, pendingCut, epoch int64 }
+
+func seldomOf(a *decide.Account) seldom {
+	return seldom{a.Deposited, a.Expired, a.Withdrawn, a.PeriodStart, a.RollsAt, a.PendingCut, a.Epoch}
+}
+
+// ending is what usage of an active lease doesn't change: LeaseUpdate writes it,
+// LeaseUse doesn't.
+type ending struct {
+	state                                       decide.LeaseState
+	credited, expired, loss, expiresAt, endedAt int64
+}
+
+func endingOf(l *decide.Lease) ending {
+	return ending{l.State, l.Credited, l.Expired, l.Loss, l.ExpiresAt, l.EndedAt}
 }
 
 func toRowAccount(a *decide.Account) liteq.AccountInsertParams {

@@ -109,7 +109,7 @@ func (l *Ledger) RollDuePeriods(ctx context.Context, limit int) (ledger.SweepRep
 		for i := range rows {
 			a := fromRowAccount(&rows[i])
 			roll := decide.RollDue(a, now)
-			if err := l.queries.AccountMove(ctx, tx, toRowMove(a)); err != nil {
+			if err := l.queries.AccountRoll(ctx, tx, toRowRoll(a)); err != nil {
 				return err
 			}
 			report.Count(1, roll.Deposited, roll.Expired)

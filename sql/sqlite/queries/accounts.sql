@@ -75,7 +75,16 @@ INSERT INTO accounts (
 ) RETURNING account_n;
 
 -- name: AccountMove :exec
--- AccountMove writes what a transition of units changes.
+-- AccountMove writes what most transitions of units change: no column of an index, so that no index is written.
+UPDATE accounts SET
+  balance = @balance, allowance_balance = @allowance_balance, usage_recorded = @usage_recorded,
+  overage_recorded = @overage_recorded, settlement_loss = @settlement_loss, next_fence = @next_fence,
+  open_count = @open_count, open_units = @open_units, open_topup = @open_topup, open_allowance = @open_allowance,
+  period_settled = @period_settled, allowance_spent = @allowance_spent
+WHERE account_n = @account_n;
+
+-- name: AccountRoll :exec
+-- AccountRoll writes what any transition of units may change, rolls included.
 UPDATE accounts SET
   balance = @balance, allowance_balance = @allowance_balance, deposited = @deposited, usage_recorded = @usage_recorded,
   overage_recorded = @overage_recorded, settlement_loss = @settlement_loss, expired = @expired, withdrawn = @withdrawn,

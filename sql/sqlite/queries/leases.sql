@@ -35,6 +35,10 @@ INSERT INTO leases (
   @expired, @loss, @acquired_at, @expires_at, @ended_at, @evidence_remaining, @evidence_until
 );
 
+-- name: LeaseUse :exec
+-- LeaseUse writes what was billed to a lease, which no index has.
+UPDATE leases SET used = @used WHERE lease_id = @lease_id;
+
 -- name: LeaseUpdate :exec
 -- LeaseUpdate writes what use, an extension or the end of a lease changes.
 UPDATE leases SET

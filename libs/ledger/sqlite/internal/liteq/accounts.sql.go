@@ -357,6 +357,51 @@ func (q *Queries) AccountListDue(ctx context.Context, db DBTX, arg AccountListDu
 
 const accountMove = `-- name: AccountMove :exec
 UPDATE accounts SET
+  balance = ?1, allowance_balance = ?2, usage_recorded = ?3,
+  overage_recorded = ?4, settlement_loss = ?5, next_fence = ?6,
+  open_count = ?7, open_units = ?8, open_topup = ?9, open_allowance = ?10,
+  period_settled = ?11, allowance_spent = ?12
+WHERE account_n = ?13
+`
+
+type AccountMoveParams struct {
+	Balance          int64
+	AllowanceBalance int64
+	UsageRecorded    int64
+	OverageRecorded  int64
+	SettlementLoss   int64
+	NextFence        int64
+	OpenCount        int64
+	OpenUnits        int64
+	OpenTopup        int64
+	OpenAllowance    int64
+	PeriodSettled    int64
+	AllowanceSpent   int64
+	AccountN         int64
+}
+
+// AccountMove writes what most transitions of units change: no column of an index, so that no index is written.
+func (q *Queries) AccountMove(ctx context.Context, db DBTX, arg AccountMoveParams) error {
+	_, err := db.ExecContext(ctx, accountMove,
+		arg.Balance,
+		arg.AllowanceBalance,
+		arg.UsageRecorded,
+		arg.OverageRecorded,
+		arg.SettlementLoss,
+		arg.NextFence,
+		arg.OpenCount,
+		arg.OpenUnits,
+		arg.OpenTopup,
+		arg.OpenAllowance,
+		arg.PeriodSettled,
+		arg.AllowanceSpent,
+		arg.AccountN,
+	)
+	return err
+}
+
+const accountRoll = `-- name: AccountRoll :exec
+UPDATE accounts SET
   balance = ?1, allowance_balance = ?2, deposited = ?3, usage_recorded = ?4,
   overage_recorded = ?5, settlement_loss = ?6, expired = ?7, withdrawn = ?8,
   next_fence = ?9, open_count = ?10, open_units = ?11, open_topup = ?12,
@@ -365,7 +410,7 @@ UPDATE accounts SET
 WHERE account_n = ?20
 `
 
-type AccountMoveParams struct {
+type AccountRollParams struct {
 	Balance          int64
 	AllowanceBalance int64
 	Deposited        int64
@@ -388,9 +433,9 @@ type AccountMoveParams struct {
 	AccountN         int64
 }
 
-// AccountMove writes what a transition of units changes.
-func (q *Queries) AccountMove(ctx context.Context, db DBTX, arg AccountMoveParams) error {
-	_, err := db.ExecContext(ctx, accountMove,
+// AccountRoll writes what any transition of units may change, rolls included.
+func (q *Queries) AccountRoll(ctx context.Context, db DBTX, arg AccountRollParams) error {
+	_, err := db.ExecContext(ctx, accountRoll,
 		arg.Balance,
 		arg.AllowanceBalance,
 		arg.Deposited,

@@ -143,6 +143,21 @@ func (q *Queries) LeaseUpdate(ctx context.Context, db DBTX, arg LeaseUpdateParam
 	return err
 }
 
+const leaseUse = `-- name: LeaseUse :exec
+UPDATE leases SET used = ?1 WHERE lease_id = ?2
+`
+
+type LeaseUseParams struct {
+	Used    int64
+	LeaseID []byte
+}
+
+// LeaseUse writes what was billed to a lease, which no index has.
+func (q *Queries) LeaseUse(ctx context.Context, db DBTX, arg LeaseUseParams) error {
+	_, err := db.ExecContext(ctx, leaseUse, arg.Used, arg.LeaseID)
+	return err
+}
+
 const leasesDue = `-- name: LeasesDue :many
 SELECT
   lease_id, acquire_id, account_n, state, fence, granted, from_allowance, from_topup, epoch, used, credited, expired,

@@ -39,6 +39,12 @@ var errUnclaimed = errors.New("nobody waits for this operation")
 // group writes a bounded number of them.
 const answerWeight = 64 << 10
 
+// eventsWeight are the events of a batch that weigh as much as an operation.
+// Batches that share a group share its commit and its writes of accounts, leases
+// and days, which are more than half of what an event costs alone; what is left
+// of it is one row.
+const eventsWeight = 8
+
 // Weight is how many single operations op stands for.
 func (op *Op) Weight() int {
 	switch {
@@ -51,7 +57,7 @@ func (op *Op) Weight() int {
 		}
 		return weight
 	case op.Ingest != nil:
-		return max(1, len(op.Ingest.Events))
+		return max(1, len(op.Ingest.Events)/eventsWeight)
 	}
 	return 1
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	lite "modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -59,12 +60,17 @@ func (s *store) close() error {
 	return errors.Join(append(errs, s.db.Close())...)
 }
 
+// closeMax bounds waiting for a connection that somebody still uses.
+const closeMax = 5 * time.Second
+
 // closeDirect closes the statements that go past the pool, which can't.
 func (s *store) closeDirect() error {
 	if s.direct.on == nil {
 		return nil
 	}
-	conn, err := s.db.Conn(context.Background()) //nolint:forbidigo // closing has no caller that could give up
+	ctx, cancel := context.WithTimeout(context.Background(), closeMax) //nolint:forbidigo // closing has no caller that could give up
+	defer cancel()
+	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
 	}

@@ -204,10 +204,16 @@ func TestProxiesDecideNothing(t *testing.T) {
 type hanging struct {
 	echo
 
-	left chan error
+	entered chan struct{} // closed by the one call there is
+	left    chan error
+}
+
+func newHanging() *hanging {
+	return &hanging{entered: make(chan struct{}), left: make(chan error, 1)}
 }
 
 func (h *hanging) Reserve(ctx context.Context, _ ledger.Reserve) (ledger.ReserveResult, error) {
+	close(h.entered)
 	<-ctx.Done()
 	h.left <- ctx.Err()
 	return ledger.ReserveResult{}, ctx.Err()
@@ -217,36 +223,64 @@ func (h *hanging) Reserve(ctx context.Context, _ ledger.Reserve) (ledger.Reserve
 // reach the service, and that the caller is told Unavailable with the reason.
 func TestContextsEndOnBothSides(t *testing.T) {
 	t.Parallel()
-	h := &hanging{left: make(chan error, 1)}
-	p := h.parts()
-	p.reservations = h
-	for what, call := range map[error]func(c *remote.Client) error{
-		context.DeadlineExceeded: func(c *remote.Client) error {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	told := func(t *testing.T, err, what error) {
+		t.Helper()
+		if fault.KindOf(err) != fault.Unavailable || fault.ReasonOf(err) != "LEDGER_TIMEOUT" || !errors.Is(err, what) {
+			t.Errorf("%v, want unavailable LEDGER_TIMEOUT, as of %v", err, what)
+		}
+	}
+	t.Run("the caller goes away", func(t *testing.T) {
+		t.Parallel()
+		h := newHanging()
+		p := h.parts()
+		p.reservations = h
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			<-h.entered
+			cancel()
+		}()
+		_, err := serve(t, p, inMemory).Reserve(ctx, ledger.Reserve{Endpoint: "stream"})
+		told(t, err, context.Canceled)
+		<-h.left
+	})
+	// A deadline that ends on the way there proves nothing: then it is given more.
+	ends := func(t *testing.T, call func(t *testing.T, p parts, within time.Duration) error) {
+		t.Helper()
+		for within := 30 * time.Millisecond; within < time.Minute; within *= 4 {
+			h := newHanging()
+			p := h.parts()
+			p.reservations = h
+			told(t, call(t, p, within), context.DeadlineExceeded)
+			select {
+			case <-h.entered:
+				<-h.left
+				return
+			default:
+			}
+		}
+		t.Error("no call reached the service")
+	}
+	t.Run("its deadline ends", func(t *testing.T) {
+		t.Parallel()
+		ends(t, func(t *testing.T, p parts, within time.Duration) error {
+			t.Helper()
+			c := serve(t, p, inMemory)
+			ctx, cancel := context.WithTimeout(t.Context(), within)
 			defer cancel()
 			_, err := c.Reserve(ctx, ledger.Reserve{Endpoint: "stream"})
 			return err
-		},
-		context.Canceled: func(c *remote.Client) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer time.AfterFunc(30*time.Millisecond, cancel).Stop()
-			_, err := c.Reserve(ctx, ledger.Reserve{Endpoint: "stream"})
+		})
+	})
+	t.Run("every call has a deadline", func(t *testing.T) { // also one whose caller has none
+		t.Parallel()
+		ends(t, func(t *testing.T, p parts, within time.Duration) error {
+			t.Helper()
+			n := &tripper{fail: func(int64) error { return nil }}
+			_, err := behind(t, p, n, remote.Options{CallTimeout: within}).Reserve(t.Context(), ledger.Reserve{Endpoint: "stream"})
 			return err
-		},
-	} {
-		err := call(serve(t, p, inMemory))
-		if fault.KindOf(err) != fault.Unavailable || fault.ReasonOf(err) != "LEDGER_TIMEOUT" || !errors.Is(err, what) {
-			t.Errorf("%v: %v, want unavailable LEDGER_TIMEOUT", what, err)
-		}
-		<-h.left // or the service never hears of it
-	}
-	// Every call has a deadline, also one whose caller has none.
-	at := (&tripper{fail: func(int64) error { return nil }})
-	c := behind(t, p, at, remote.Options{CallTimeout: 30 * time.Millisecond})
-	if _, err := c.Reserve(t.Context(), ledger.Reserve{Endpoint: "stream"}); fault.ReasonOf(err) != "LEDGER_TIMEOUT" {
-		t.Errorf("a caller without a deadline: %v", err)
-	}
-	<-h.left
+		})
+	})
 }
 
 // TestAbsentServicesAreUnsupported guards that a process without an address is

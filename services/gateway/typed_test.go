@@ -549,12 +549,12 @@ func TestTypedDeadlines(t *testing.T) {
 	forEachDialect(t, func(t *testing.T, d dialect) {
 		w := setup(t)
 		client := w.typed(d, "X-Api-Key", acmeKey)
-		ctx, cancel := context.WithTimeout(w.ctx(), 1500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(w.ctx(), 5*time.Second)
 		defer cancel()
 		if _, err := client.Complete(ctx, askedWhole("hang", "x")); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Errorf("whole: %v", err)
 		}
-		ctx, cancel = context.WithTimeout(w.ctx(), 1500*time.Millisecond)
+		ctx, cancel = context.WithTimeout(w.ctx(), 5*time.Second)
 		defer cancel()
 		s, err := client.Chat(ctx, asked("stall", "a b c d"))
 		w.must(err)

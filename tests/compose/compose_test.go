@@ -33,7 +33,7 @@ func TestComposeCheckPasses(t *testing.T) {
 		t.Log("compose: run by the test without the race detector, which does not reach into images")
 		return
 	}
-	t.Log("compose: run in containers of this machine's engine")
+	t.Logf("compose: run in containers of this machine's engine, tree %.12s", os.Getenv("TOLLGATE_TREE")) // read, so that a result is of this tree
 	ctx, cancel := context.WithTimeout(t.Context(), checkMax)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join("..", "..", "deploy", "compose", "check"))

@@ -44,6 +44,7 @@ var (
 
 func (b *built) path(t testing.TB, name string) string {
 	t.Helper()
+	_ = os.Getenv("TOLLGATE_TREE") // read, so that no cached result is of another tree's binaries: see ./test
 	b.once.Do(func() {
 		if b.dir, b.err = os.MkdirTemp("", "tollgate-bin-"); b.err != nil {
 			return

@@ -30,19 +30,7 @@ const benchAccounts = 100
 // transaction each, and the bare group commit loop without any check. It
 // reports reservations/s and the median latency.
 func BenchmarkReserve(b *testing.B) {
-	l, err := Open(b.Context(), Options{Path: filepath.Join(b.TempDir(), "bench.db")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = l.Close() })
-	keys := make([]ledger.Key, benchAccounts)
-	for i := range keys {
-		_, keys[i] = tenant(b, l, ledger.NewAccount{
-			Slug: fmt.Sprintf("a%d", i), Deposit: 1 << 50, Budget: &ledger.BudgetSetting{Period: ledger.Daily, Allowance: 1 << 40},
-			Limits: ledger.Limits{RequestsPerMinute: 1 << 40, TokensPerMinute: 1 << 50, MaxConcurrent: 1 << 40},
-		})
-	}
-	fillClosed(b, l, closedRows)
+	l, keys := benched(b)
 	var revision [32]byte
 	revision[0] = 1
 	for _, m := range []struct {
@@ -106,19 +94,7 @@ func BenchmarkReserve(b *testing.B) {
 // then settled in a batch of its own, by callers that do one after the other,
 // so that as many are open as callers are.
 func BenchmarkReserveAndClose(b *testing.B) {
-	l, err := Open(b.Context(), Options{Path: filepath.Join(b.TempDir(), "bench.db")})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = l.Close() })
-	keys := make([]ledger.Key, benchAccounts)
-	for i := range keys {
-		_, keys[i] = tenant(b, l, ledger.NewAccount{
-			Slug: fmt.Sprintf("a%d", i), Deposit: 1 << 50, Budget: &ledger.BudgetSetting{Period: ledger.Daily, Allowance: 1 << 40},
-			Limits: ledger.Limits{RequestsPerMinute: 1 << 40, TokensPerMinute: 1 << 50, MaxConcurrent: 1 << 40},
-		})
-	}
-	fillClosed(b, l, closedRows)
+	l, keys := benched(b)
 	for _, callers := range []int{1, 128} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			measure(b, callers, func(ctx context.Context, i int) error {
@@ -138,6 +114,26 @@ func BenchmarkReserveAndClose(b *testing.B) {
 			})
 		})
 	}
+}
+
+// benched opens a durable ledger with accounts that have no end, their keys, and
+// many reservations that are closed.
+func benched(b *testing.B) (*Ledger, []ledger.Key) {
+	b.Helper()
+	l, err := Open(b.Context(), Options{Path: filepath.Join(b.TempDir(), "bench.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	keys := make([]ledger.Key, benchAccounts)
+	for i := range keys {
+		_, keys[i] = tenant(b, l, ledger.NewAccount{
+			Slug: fmt.Sprintf("a%d", i), Deposit: 1 << 50, Budget: &ledger.BudgetSetting{Period: ledger.Daily, Allowance: 1 << 40},
+			Limits: ledger.Limits{RequestsPerMinute: 1 << 40, TokensPerMinute: 1 << 50, MaxConcurrent: 1 << 40},
+		})
+	}
+	fillClosed(b, l, closedRows)
+	return l, keys
 }
 
 // measure runs b.N operations from that many callers.
